@@ -41,7 +41,7 @@ func (w *watcher) lookUp(ctx context.Context) (resolved, error) {
 	}
 	found, err := client.resolve(ctx, w.collection.resource)
 	switch {
-	case err == nil && !w.options.Namespaces.All() && !found.namespaced:
+	case err == nil && w.options.restricted() && !found.namespaced:
 		return found, ErrScope
 	case err == nil:
 		w.absence = absence{}

@@ -24,7 +24,14 @@ type Access struct {
 // Access returns what the watches of a source with these options list and watch.
 func (o *Options) Access() []Access {
 	var access []Access
+	if o.NamespaceSelector != "" {
+		access = append(access, Access{Resource: namespaces})
+	}
 	for _, resource := range o.Resources {
+		if o.NamespaceSelector != "" { // any namespace may be selected
+			access = append(access, Access{Resource: resource, Name: selectedName(o.FieldSelector)})
+			continue
+		}
 		for _, s := range scopes(o.Namespaces, o.FieldSelector) {
 			access = append(access, Access{Resource: resource, Namespace: s.namespace, Name: selectedName(s.fieldSelector)})
 		}
@@ -43,12 +50,24 @@ func selectedName(fieldSelector string) string {
 	return name
 }
 
+// Matching returns the resources that the wildcards of a source with these options stand for now.
+func (c *Client) Matching(ctx context.Context, o Options) ([]schema.GroupVersionResource, error) {
+	if len(o.wildcards()) == 0 {
+		return nil, nil
+	}
+	served, failed, err := c.Served(ctx, o.groups()...)
+	if err == nil && len(failed) > 0 {
+		err = fmt.Errorf("discovery of %v cannot be read", failed)
+	}
+	return o.matching(served, nil), err
+}
+
 // Check returns nil if the API server serves the resources of a source and lists them with its selectors, as a watch needs it. Whether it grants
 // the right to do so is not checked. A resource without an entry in discovery is an error that wraps [ErrMissing].
 func (c *Client) Check(ctx context.Context, options Options) error {
 	for _, resource := range options.Resources {
 		found, err := c.resolve(ctx, resource)
-		if err == nil && !options.Namespaces.All() && !found.namespaced {
+		if err == nil && options.restricted() && !found.namespaced {
 			err = ErrScope
 		}
 		if err != nil {

@@ -13,7 +13,7 @@ import (
 // Exactly one call of Committed or Failed follows before the next Capture.
 func (s *Source) Capture() []delta.WatchChange {
 	var changes []delta.WatchChange
-	for _, w := range s.watches {
+	for _, w := range s.all() {
 		lacking := w.lackingNow()
 		if !w.state.changed && maps.EqualFunc(lacking, w.state.lacking, Lacking.equal) && len(w.state.known.changed) == 0 {
 			continue
@@ -95,9 +95,20 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 	return put, remove
 }
 
-// Committed is called when what Capture returned last is on disk.
+// CaptureEnded returns the ids of the watches that have ended: the commit forgets them, before it writes what Capture returns.
+func (s *Source) CaptureEnded() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended, s.forgotten = nil, s.ended
+	return s.forgotten
+}
+
+// Committed is called when what Capture and CaptureEnded returned last is on disk.
 func (s *Source) Committed() {
-	for _, w := range s.watches {
+	s.mu.Lock()
+	s.forgotten = nil
+	s.mu.Unlock()
+	for _, w := range s.all() {
 		w.state.captured = false
 		w.state.known.committed()
 	}
@@ -112,10 +123,13 @@ func (k *knownSet) committed() {
 	k.captured = nil
 }
 
-// Failed is called when what Capture returned last may not be on disk: the next Capture returns it again, as it is by
+// Failed is called when what Capture and CaptureEnded returned last may not be on disk: the next call returns it again, as it is by
 // then. It is called while nothing is being sent.
 func (s *Source) Failed() {
-	for _, w := range s.watches {
+	s.mu.Lock()
+	s.ended, s.forgotten = append(s.forgotten, s.ended...), nil
+	s.mu.Unlock()
+	for _, w := range s.all() {
 		w.state.changed = w.state.changed || w.state.captured
 		w.state.captured = false
 		w.state.known.failed()

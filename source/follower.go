@@ -88,6 +88,11 @@ func (l *follower) list(context.Context, metav1.ListOptions) (runtime.Object, er
 // openWatch opens a watch that goes on from the position, whatever resource version the options name: the
 // reflector's is that of the last object, which means nothing inside a state.
 func (l *follower) openWatch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	short := l.leaving.Load()
+	if short {
+		seconds := int64(endingTimeout.Seconds())
+		options.TimeoutSeconds = &seconds
+	}
 	f, err := l.open(ctx, options)
 	if apierrors.IsNotFound(err) {
 		err = l.notFound(ctx, err)
@@ -100,7 +105,9 @@ func (l *follower) openWatch(ctx context.Context, options metav1.ListOptions) (w
 	}
 	l.received, l.absence = false, absence{}
 	l.mu.Lock()
-	l.cut = f.leave
+	if l.cut = f.leave; l.leaving.Load() && !short { // since then
+		f.leave()
+	}
 	l.mu.Unlock()
 	l.wakeSnapshots()
 	timer := time.AfterFunc(minWatchDuration, l.confirm)

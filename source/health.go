@@ -52,6 +52,8 @@ type WatchStatus struct {
 	// Awaited is set until the watch has read its state once. It is not set if the resource itself is why that is not possible: whoever
 	// owns the resource could stop a rollout.
 	Awaited bool `json:"-"`
+	// Ending is set once the namespace of the watch is not selected any more, until the watch has caught up and ends.
+	Ending bool `json:"ending,omitempty"`
 	// Gaps counts the gap records of this run, and LastGaps are the last few, the newest first.
 	Gaps     int         `json:"gaps"`
 	LastGaps []GapStatus `json:"lastGaps,omitempty"`
@@ -76,6 +78,9 @@ type health struct {
 	resource schema.GroupVersionResource
 	metrics  *watchMetrics
 	logger   *slog.Logger
+	// found is set if a wildcard stands for the resource, and later if the watch began after the others: no rollout waits for one that fails, or
+	// for this one at all.
+	found, later bool
 
 	mu        sync.Mutex  // guards what follows
 	current   WatchStatus // but for Blocked, Ready and Awaited
@@ -103,7 +108,7 @@ func (h *health) failed(err error) {
 		h.forbidden = err
 	}
 	h.set(state, err)
-	h.excused = errors.Is(err, errAway) || isUnfit(err) || apierrors.IsForbidden(err) && h.restored
+	h.excused = h.found || errors.Is(err, errAway) || isUnfit(err) || apierrors.IsForbidden(err) && h.restored
 	h.mu.Unlock()
 
 	switch {
@@ -225,6 +230,13 @@ func (h *health) handOver(ctx context.Context, at time.Time, call func(context.C
 	return err
 }
 
+// wasRead reports whether the state was read once in this run.
+func (h *health) wasRead() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.complete
+}
+
 func (h *health) status() WatchStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -237,6 +249,6 @@ func (h *health) status() WatchStatus {
 	}
 	unreadable := status.State == StateFailing || status.State == StateRefused
 	read := h.complete || status.State == StateMissing || status.Blocked
-	status.Ready, status.Awaited = read && !unreadable, !read && !(unreadable && h.excused)
+	status.Ready, status.Awaited = read && !unreadable, !read && !(unreadable && h.excused) && !h.later
 	return status
 }

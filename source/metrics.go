@@ -51,6 +51,12 @@ func (m *Metrics) forWatch(source string, gvr schema.GroupVersionResource, names
 	return w
 }
 
+// forget removes the counters of a watch that has ended.
+func (m *Metrics) forget(source string, gvr schema.GroupVersionResource, namespace string) {
+	m.gaps.DeleteLabelValues(source, delta.ResourceName(gvr), namespace)
+	m.restarts.DeleteLabelValues(source, delta.ResourceName(gvr), namespace)
+}
+
 // RegisterGauges registers what is read off the state of watches at each scrape.
 func RegisterGauges(registry prometheus.Registerer, watches func() []WatchStatus) {
 	registry.MustRegister(prometheus.CollectorFunc(func(metrics chan<- prometheus.Metric) {

@@ -53,7 +53,7 @@ func (s *Source) RequestSnapshot(pipeline, resource string, try bool) (watches i
 		return 0, nil
 	}
 	var begin, leftOut []*watcher
-	for _, w := range s.watches {
+	for _, w := range s.all() {
 		if !w.matches(resource) {
 			continue
 		}
@@ -79,7 +79,7 @@ func (s *Source) RequestSnapshot(pipeline, resource string, try bool) (watches i
 // Snapshots returns the snapshots for a pipeline that are pending, and the last that was completed of each other watch.
 func (s *Source) Snapshots(pipeline, resource string) (all []SnapshotStatus) {
 	n := slices.Index(s.options.Pipelines, pipeline)
-	for _, w := range s.watches {
+	for _, w := range s.all() {
 		if n >= 0 && w.matches(resource) {
 			all = append(all, w.snapshotStatus(n)...)
 		}

@@ -3,6 +3,7 @@ package source
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -45,12 +46,13 @@ func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error)
 	}
 	var watches []*watcher
 	for _, s := range sources {
+		s.restoreSelected(store, ended)
 		watches = append(watches, s.watches...)
 	}
 	kept := map[string]Meta{}
 	edited := false // also by filters: what left them may pass again in the same version
 	for _, w := range watches {
-		w.store, w.state.known, w.state.changed = store, newKnownSet(true, w.options.Previous), true
+		w.keepIn(store)
 		if meta, ok := ended[w.id]; ok {
 			kept[w.id] = meta
 			delete(ended, w.id)
@@ -72,7 +74,17 @@ func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error)
 			w.state.Gap = delta.GapLost
 		}
 	}
+	for _, s := range sources {
+		if s.selection != nil {
+			s.selection.before = maps.Clone(ended)
+		}
+	}
 	return ended, nil
+}
+
+// keepIn makes a watch keep its state in the state directory.
+func (w *watcher) keepIn(store Store) {
+	w.store, w.state.known, w.state.changed = store, newKnownSet(true, w.options.Previous), true
 }
 
 // edited reports whether the configuration of a watch differs from that in the last run.

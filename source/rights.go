@@ -8,8 +8,12 @@ import (
 )
 
 // rightsInterval is how often at most a watch reviews one of its two rights; twice that is how often at least. So each right is
-// reviewed within a minute, and 200 watches make about nine requests a second, each a line in an audit log.
-const rightsInterval = 15 * time.Second
+// reviewed within a minute, and 200 watches make about nine requests a second, each a line in an audit log. If a source has more, each waits
+// longer.
+const (
+	rightsInterval = 15 * time.Second
+	rightsWatches  = 200
+)
 
 // checkRights checks until ctx ends whether the watch may still be opened. The API server does not end a watch whose right was
 // revoked: without the check that shows only at the next opening, minutes later. The rights take turns; while one is missing,
@@ -18,7 +22,7 @@ func (w *watcher) checkRights(ctx context.Context) {
 	rights, missing := []string{"list", "watch"}, ""
 	for turn := 0; ; turn++ {
 		select {
-		case <-time.After(wait.Jitter(rightsInterval, 1)):
+		case <-time.After(wait.Jitter(rightsInterval*time.Duration(1+w.siblings()/rightsWatches), 1)):
 		case <-ctx.Done():
 			return
 		}

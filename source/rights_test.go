@@ -110,7 +110,7 @@ func TestRightsAreReviewedInTurn(t *testing.T) {
 		}
 		logger := slog.New(slog.DiscardHandler)
 		w := &watcher{
-			collection: collection{client: client, resource: sourcetest.Things}, logger: logger,
+			collection: collection{client: client, resource: sourcetest.Things}, logger: logger, siblings: func() int { return 1 },
 			health: &health{
 				resource: sourcetest.Things, metrics: NewMetrics(prometheus.NewRegistry()).forWatch("things", sourcetest.Things, ""),
 				logger: logger, current: WatchStatus{State: StateStarting},

@@ -20,8 +20,8 @@ type Served struct {
 }
 
 // Served lists the resources that can be watched, each version of a group behind those that the API server prefers. failed are the
-// group versions that cannot be read, as where an aggregated API server is away.
-func (c *Client) Served(ctx context.Context) (served []Served, failed []schema.GroupVersion, err error) {
+// group versions that cannot be read, as where an aggregated API server is away. If groups are named, it reads no others.
+func (c *Client) Served(ctx context.Context, only ...string) (served []Served, failed []schema.GroupVersion, err error) {
 	versions, err := c.versions(ctx, "")
 	if err != nil {
 		return nil, nil, fmt.Errorf("discover the resources: %w", err)
@@ -36,6 +36,9 @@ func (c *Client) Served(ctx context.Context) (served []Served, failed []schema.G
 	}
 	var all []schema.GroupVersion
 	for _, group := range append(groups, list.Groups...) {
+		if len(only) > 0 && !slices.Contains(only, group.Name) {
+			continue
+		}
 		for _, version := range group.Versions {
 			all = append(all, schema.GroupVersion{Group: group.Name, Version: version.Version})
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,10 +16,14 @@ import (
 
 // Options are what a source watches.
 type Options struct {
-	Name      string
+	Name string
+	// Resources are named, or wildcards for all resources of a group that can be watched, but for those of Exclude.
 	Resources []schema.GroupVersionResource
-	// Namespaces restricts the watches; a source with a restriction takes no cluster-scoped resource.
-	Namespaces delta.Namespaces
+	Exclude   []schema.GroupResource
+	// Namespaces restricts the watches, by names, and NamespaceSelector by the labels of namespaces, unless it is empty; a source with a
+	// restriction takes no cluster-scoped resource.
+	Namespaces        delta.Namespaces
+	NamespaceSelector string
 	// LabelSelector and FieldSelector are applied by the API server.
 	LabelSelector, FieldSelector string
 	Snapshot                     delta.Snapshot
@@ -46,7 +51,8 @@ type Options struct {
 	// Backoff spaces the attempts to open a watch; the zero value is a default that suits an API server.
 	Backoff wait.Backoff
 
-	absence absenceRule // [defaultAbsenceRule] if it is empty
+	absence   absenceRule   // [defaultAbsenceRule] if it is empty
+	discovery time.Duration // groupsInterval if it is 0
 }
 
 // all are the pipelines of the source.
@@ -59,11 +65,22 @@ func (o *Options) filters(pipeline int) string {
 	return o.Filters[pipeline]
 }
 
+// restricted reports whether the source takes no cluster-scoped resource.
+func (o *Options) restricted() bool { return o.NamespaceSelector != "" || !o.Namespaces.All() }
+
 // Source is a named set of watches that share scope and selectors.
 type Source struct {
-	options Options
-	client  *Client
-	watches []*watcher
+	options   Options
+	client    *Client
+	handler   Handler
+	metrics   *Metrics
+	logger    *slog.Logger
+	selection *selection // decides which watches there are; nil if they stay those that New makes
+
+	mu      sync.Mutex // guards what follows
+	watches []*watcher // replaced as a whole
+	// ended are the ids of watches that have ended, for the next commit to forget, and forgotten those of the commit in progress.
+	ended, forgotten []string
 }
 
 // New plans the watches of a source; nothing is opened before Run.
@@ -74,23 +91,30 @@ func New(client *Client, options Options, handler Handler, metrics *Metrics, log
 	if options.absence == (absenceRule{}) {
 		options.absence = defaultAbsenceRule()
 	}
+	if options.discovery == 0 {
+		options.discovery = groupsInterval
+	}
 	if options.Offset == nil {
 		options.Offset = NoOffset()
 	}
 	if options.Previous == nil {
 		options.Previous = NewPreviousVersions(math.MaxInt64)
 	}
-	s := &Source{options: options, client: client}
-	for _, resource := range options.Resources {
+	s := &Source{options: options, client: client, handler: handler, metrics: metrics, logger: logger}
+	if s.selection = newSelection(s); options.NamespaceSelector != "" {
+		return s
+	}
+	for _, resource := range options.named() {
 		for _, scope := range scopes(options.Namespaces, options.FieldSelector) {
-			s.watches = append(s.watches, s.newWatch(resource, scope, handler, metrics.forWatch(options.Name, resource, scope.namespace), logger))
+			s.watches = append(s.watches, s.newWatch(resource, scope))
 		}
 	}
 	return s
 }
 
-func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, handler Handler, metrics *watchMetrics, logger *slog.Logger) *watcher {
-	logger = logger.With("source", s.options.Name, "resource", delta.ResourceName(resource))
+func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope) *watcher {
+	metrics := s.metrics.forWatch(s.options.Name, resource, scope.namespace)
+	logger := s.logger.With("source", s.options.Name, "resource", delta.ResourceName(resource))
 	if scope.namespace != "" {
 		logger = logger.With("namespace", scope.namespace)
 	}
@@ -100,10 +124,11 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope, han
 	}
 	return &watcher{
 		id: watchID(s.options.Name, resource, scope.namespace), collection: c,
-		options: &s.options, handler: handler, metrics: metrics, logger: logger,
-		wake: make(chan struct{}, 1), suspect: make(chan struct{}, 1), cut: func() {}, ended: map[int]SnapshotStatus{},
+		options: &s.options, handler: s.handler, metrics: metrics, logger: logger,
+		siblings: func() int { return len(s.all()) },
+		wake:     make(chan struct{}, 1), suspect: make(chan struct{}, 1), cut: func() {}, ended: map[int]SnapshotStatus{},
 		health: &health{
-			resource: resource, metrics: metrics, logger: logger,
+			resource: resource, metrics: metrics, logger: logger, found: s.options.covered(resource),
 			current: starting(s.options.Name, resource, scope.namespace),
 		},
 		state: &state{known: newKnownSet(false, s.options.Previous), Meta: Meta{
@@ -119,10 +144,16 @@ func starting(source string, resource schema.GroupVersionResource, namespace str
 }
 
 // Starting returns the status of the watches that New makes, before it does.
-func Starting(source string, resources []schema.GroupVersionResource, namespaces delta.Namespaces) (all []WatchStatus) {
-	for _, resource := range resources {
-		for _, scope := range scopes(namespaces, "") {
-			all = append(all, starting(source, resource, scope.namespace))
+func Starting(o Options) (all []WatchStatus) {
+	for _, resource := range o.selecting() {
+		all = append(all, starting(o.Name, resource, ""))
+	}
+	if o.NamespaceSelector != "" {
+		return all
+	}
+	for _, resource := range o.named() {
+		for _, scope := range scopes(o.Namespaces, "") {
+			all = append(all, starting(o.Name, resource, scope.namespace))
 		}
 	}
 	return all
@@ -133,18 +164,31 @@ func (s *Source) Name() string { return s.options.Name }
 
 // Run watches until ctx ends, and returns when every watch has ended.
 func (s *Source) Run(ctx context.Context) {
-	var watches sync.WaitGroup
-	for _, w := range s.watches {
-		watches.Go(func() { w.run(ctx) })
+	var running sync.WaitGroup
+	for _, w := range s.all() {
+		w.start(ctx, &running)
 	}
-	watches.Wait()
+	if s.selection != nil {
+		running.Go(func() { s.selection.run(ctx) })
+		running.Go(func() { s.follow(ctx, &running) })
+	}
+	running.Wait()
 }
 
-// Status returns how each watch is doing.
+// all are the watches that there are now.
+func (s *Source) all() []*watcher {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watches
+}
+
+// Status returns how each watch is doing, before these what they are selected by.
 func (s *Source) Status() []WatchStatus {
-	statuses := make([]WatchStatus, 0, len(s.watches))
-	for _, w := range s.watches {
-		statuses = append(statuses, w.health.status())
+	statuses := s.selection.status()
+	for _, w := range s.all() {
+		status := w.health.status()
+		status.Ending = w.leaving.Load()
+		statuses = append(statuses, status)
 	}
 	return statuses
 }
@@ -152,8 +196,19 @@ func (s *Source) Status() []WatchStatus {
 // WatchIDs are the ids of the source's watches.
 func (s *Source) WatchIDs() []string {
 	var ids []string
-	for _, w := range s.watches {
+	for _, w := range s.all() {
 		ids = append(ids, w.id)
 	}
 	return ids
+}
+
+// Resources are those that are watched now.
+func (s *Source) Resources() []schema.GroupVersionResource {
+	var found []schema.GroupVersionResource
+	for _, w := range s.all() {
+		if !slices.Contains(found, w.collection.resource) {
+			found = append(found, w.collection.resource)
+		}
+	}
+	return found
 }

@@ -113,6 +113,15 @@ func (m *memory) commit(changes []delta.WatchChange) {
 	}
 }
 
+func (m *memory) forget(ids []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		delete(m.meta, id)
+		delete(m.known, id)
+	}
+}
+
 // only returns the meta of the one watch there is.
 func (m *memory) only(t testing.TB) Meta {
 	t.Helper()
@@ -207,6 +216,7 @@ func (l *life) Commit(context.Context) error {
 func (l *life) capture() {
 	l.commits.Lock()
 	defer l.commits.Unlock()
+	l.memory.forget(l.source.CaptureEnded())
 	l.memory.commit(l.source.Capture())
 	l.memory.offset = l.source.options.Offset.Capture()
 	l.source.options.Offset.Committed()

@@ -31,7 +31,7 @@ type WatchTrace struct {
 
 // Trace returns what the watches of a resource have of one of its objects; nil if the source has no such watch.
 func (s *Source) Trace(ref delta.Ref) (traces []WatchTrace) {
-	for _, w := range s.watches {
+	for _, w := range s.all() {
 		if w.collection.resource != ref.Resource {
 			continue
 		}
@@ -77,13 +77,14 @@ func (c *collection) find(ctx context.Context, name string) (*delta.Object, erro
 
 // Selects reports whether the selectors of a watch select an object that exists, and otherwise which they are.
 func (s *Source) Selects(ctx context.Context, t *WatchTrace, ref delta.Ref) error {
-	n := slices.IndexFunc(s.watches, func(w *watcher) bool {
+	watches := s.all()
+	n := slices.IndexFunc(watches, func(w *watcher) bool {
 		return w.collection.resource == ref.Resource && w.collection.namespace == t.Watch.Namespace
 	})
-	c := s.watches[n].collection
-	if s.options.LabelSelector+s.options.FieldSelector == "" {
+	if n < 0 || s.options.LabelSelector+s.options.FieldSelector == "" {
 		return nil
 	}
+	c := watches[n].collection
 	c.namespace = ref.Namespace
 	object, err := c.find(ctx, ref.Name)
 	if err != nil || object != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,7 +29,8 @@ type watcher struct {
 	health     *health
 	metrics    *watchMetrics
 	logger     *slog.Logger
-	store      Store // the state directory; nil without one
+	store      Store      // the state directory; nil without one
+	siblings   func() int // how many watches its source has
 
 	// mu is held while the process function compares and sends, and while a snapshot does. It is taken before the handler's
 	// locks, and guards what follows.
@@ -44,6 +46,11 @@ type watcher struct {
 	state *state
 	// ended are the last snapshots that were completed, by pipeline. It changes only there, too.
 	ended map[int]SnapshotStatus
+	// stop ends run, and stopped is closed when it has returned. leaving is set while the watch is not selected any more, and ending while a
+	// goroutine is there to end it.
+	stop            context.CancelFunc
+	stopped         chan struct{}
+	leaving, ending atomic.Bool
 	// Set by Restore, and used once.
 	suspect chan struct{} // asks for a check
 	cut     func()        // ends the open watch

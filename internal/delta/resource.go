@@ -17,6 +17,9 @@ var dotted = regexp.MustCompile(`^([^./]+)\.(v\d[^./]*)(?:\.([^/]*))?$`)
 // "v1/pods" or "pods.v1" for the core group.
 func ParseResource(text string) (schema.GroupVersionResource, error) {
 	var gvr schema.GroupVersionResource
+	if strings.Contains(text, "*") {
+		return gvr, fmt.Errorf("resource %q: a * stands for all resources of one group, as in apps/*, *.example.com or v1/*", text)
+	}
 	parts := strings.Split(text, "/")
 	if found := dotted.FindStringSubmatch(text); found != nil {
 		parts = slices.DeleteFunc([]string{found[3], found[2], found[1]}, func(part string) bool { return part == "" })
@@ -38,14 +41,52 @@ func ParseResource(text string) (schema.GroupVersionResource, error) {
 	if lower := strings.ToLower(gvr.Resource); lower != gvr.Resource {
 		return gvr, fmt.Errorf("resource %q names a kind: use the lower-case plural, as `kubectl api-resources` lists it", text)
 	}
-	if strings.ContainsAny(text, " *?") {
-		return gvr, fmt.Errorf("resource %q: each resource is named in full, without wildcards", text)
+	if strings.ContainsAny(text, " ?") {
+		return gvr, fmt.Errorf("resource %q has a character that no name has", text)
 	}
 	return gvr, nil
 }
 
-// ResourceName writes a resource as [ParseResource] reads it. One without a version is a name that was not looked up yet.
+// wildcard is the resource of a [Wildcard].
+const wildcard = "*"
+
+// inGroup and ofGroup are the forms "*.example.com" and "example.com/*", and coreVersion is a version of the core group.
+var (
+	inGroup     = regexp.MustCompile(`^\*\.([a-z0-9][a-z0-9.-]*)$`)
+	ofGroup     = regexp.MustCompile(`^([a-z0-9][a-z0-9.-]*)/(?:(v\d[a-z0-9]*)/)?\*$`)
+	coreVersion = regexp.MustCompile(`^v\d[a-z0-9]*$`)
+)
+
+// ParseWildcard reads what stands for all resources of a group that can be watched: "apps/*" or "*.apps", "v1/*" for the core group, or
+// "apps/v1/*" for those of one version. The resource of what it returns is "*", and its version is empty if any will do.
+func ParseWildcard(text string) (gvr schema.GroupVersionResource, ok bool) {
+	if found := inGroup.FindStringSubmatch(text); found != nil {
+		return schema.GroupVersionResource{Group: found[1], Resource: wildcard}, true
+	}
+	found := ofGroup.FindStringSubmatch(text)
+	switch {
+	case found == nil:
+		return gvr, false
+	case found[2] == "" && coreVersion.MatchString(found[1]):
+		return schema.GroupVersionResource{Version: found[1], Resource: wildcard}, true
+	default:
+		return schema.GroupVersionResource{Group: found[1], Version: found[2], Resource: wildcard}, true
+	}
+}
+
+// IsWildcard reports whether a resource is what [ParseWildcard] returns.
+func IsWildcard(gvr schema.GroupVersionResource) bool { return gvr.Resource == wildcard }
+
+// Covers reports whether a resource is another one, or among those that a wildcard stands for.
+func Covers(other, gvr schema.GroupVersionResource) bool {
+	return other == gvr || IsWildcard(other) && other.Group == gvr.Group && (other.Version == "" || other.Version == gvr.Version)
+}
+
+// ResourceName writes a resource as [ParseResource] or [ParseWildcard] reads it. One without a version is a name that was not looked up yet.
 func ResourceName(gvr schema.GroupVersionResource) string {
+	if gvr.Version == "" && IsWildcard(gvr) {
+		return gvr.Group + "/" + gvr.Resource
+	}
 	if gvr.Version == "" {
 		return gvr.Resource
 	}

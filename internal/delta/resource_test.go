@@ -16,3 +16,30 @@ func TestParseResource(t *testing.T) {
 		}
 	}
 }
+
+func TestParseWildcard(t *testing.T) {
+	for text, want := range map[string]string{
+		"apps/*": "apps/*", "*.apps": "apps/*", "*.example.com": "example.com/*", "apps/v1/*": "apps/v1/*", "v1/*": "v1/*",
+		"*": "", "*/*": "", "*.": "", "apps*": "", "apps/v*/x": "", "*.*.example.com": "", "example.*/v1/*": "", "apps/v1/deploy*": "", "Apps/*": "",
+	} {
+		gvr, ok := ParseWildcard(text)
+		if got := ResourceName(gvr); ok && got != want || ok != (want != "") {
+			t.Errorf("%q: got %q, %v; want %q", text, got, ok, want)
+		}
+	}
+}
+
+func TestCovers(t *testing.T) {
+	for text, want := range map[string]bool{
+		"apps/*": true, "apps/v1/*": true, "apps/v1/deployments": true, "apps/v1beta1/*": false, "apps/v1/daemonsets": false, "v1/*": false, "example.com/*": false,
+	} {
+		other, ok := ParseWildcard(text)
+		if !ok {
+			other, _ = ParseResource(text)
+		}
+		deployments, _ := ParseResource("apps/v1/deployments")
+		if got := Covers(other, deployments); got != want {
+			t.Errorf("%s: got %v", text, got)
+		}
+	}
+}

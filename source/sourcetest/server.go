@@ -18,7 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Things and Gadgets are the resources that the server has.
+// namespaces have no namespace. All of them are what a selector selects: removing one stands for taking its label away, too.
+const namespaces = "namespaces"
+
+// Things and Gadgets are the resources that the server has, beside namespaces.
 var (
 	Things  = schema.GroupVersionResource{Version: "v1", Resource: "things"}
 	Gadgets = schema.GroupVersionResource{Version: "v1", Resource: "gadgets"}
@@ -53,6 +56,7 @@ type Server struct {
 	// cutBehind is how many more DELETEDs are sent before a watch is cut; 0 for no cut.
 	cutBehind int
 	missing   bool // the resources do not exist
+	unserved  map[string]bool
 	silent    bool // watches send no changes
 	denials   int  // requests to answer with denial
 	denial    int
@@ -71,16 +75,17 @@ type Object struct {
 func (o Object) UID() string { return fmt.Sprint("u", o.Created) }
 
 func (s *Server) json(o Object) string {
-	kind := "Thing"
-	if o.Resource == Gadgets.Resource {
-		kind = "Gadget"
-	}
+	kind := kindOf(o.Resource)
 	data := ""
 	if s.Data != nil {
 		data = fmt.Sprintf(`,"data":"%s"`, s.Data(o))
 	}
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d","managedFields":[{"manager":"m"}]}%s}`,
 		kind, o.Name, o.Namespace, o.UID(), o.Version, data)
+}
+
+func kindOf(resource string) string {
+	return map[string]string{Things.Resource: "Thing", Gadgets.Resource: "Gadget", namespaces: "Namespace"}[resource]
 }
 
 // Change is an entry of the server's history.
@@ -105,7 +110,7 @@ func New(t interface{ Cleanup(func()) }) *Server {
 }
 
 // Write changes an object: it is created if absent, else modified, or deleted. The name is "name", of a thing in the
-// namespace ns, or "namespace/name", either behind "gadgets:" for a gadget. Each write takes the next version.
+// namespace ns, or "namespace/name", either behind "gadgets:" for a gadget, or "namespaces:/name". Each write takes the next version.
 func (s *Server) Write(name string, remove bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,6 +297,16 @@ func (s *Server) SetMissing(missing bool) {
 	s.floor, s.states = s.version, s.version
 }
 
+// ServeGadgets makes gadgets exist, or not.
+func (s *Server) ServeGadgets(served bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unserved = map[string]bool{Gadgets.Resource: !served}
+	s.cuts++
+	s.cutLine = false
+	s.changed.Broadcast()
+}
+
 // SwitchOff takes the resources away, or brings them back as they were: no CRD defines them.
 func (s *Server) SwitchOff(off bool) {
 	s.mu.Lock()
@@ -324,7 +339,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	query := r.URL.Query()
 	in := collectionOf(r.URL.Path)
-	known := in.resource == Things.Resource || in.resource == Gadgets.Resource
+	known := kindOf(in.resource) != "" && !s.unserved[in.resource]
 	switch {
 	case r.URL.Path == "/api/v1/namespaces/kube-system":
 		fmt.Fprint(w, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"kube-system","uid":"cluster","resourceVersion":"1"}}`)
@@ -334,9 +349,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`)
 	case r.URL.Path == "/api/v1":
 		resources := `{"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list","watch"]},
-			{"name":"gadgets","singularName":"gadget","namespaced":true,"kind":"Gadget","verbs":["get","list","watch"]}`
+			{"name":"gadgets","singularName":"gadget","namespaced":true,"kind":"Gadget","verbs":["get","list","watch"]},
+			{"name":"namespaces","singularName":"namespace","namespaced":false,"kind":"Namespace","verbs":["get","list","watch"]}`
 		if s.missing {
 			resources = ""
+		}
+		if s.unserved[Gadgets.Resource] {
+			resources = strings.Replace(resources, "gadgets", "others/status", 1)
 		}
 		fmt.Fprintf(w, `{"kind":"APIResourceList","groupVersion":"v1","resources":[%s]}`, resources)
 	case s.Defined && !s.missing && strings.HasSuffix(r.URL.Path, "/customresourcedefinitions"):
@@ -357,7 +376,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case query.Get("sendInitialEvents") == "true" && s.NoWatchList:
 		status(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid)
 	default:
-		s.watch(w, r, in, query.Get("resourceVersion"), query.Get("sendInitialEvents") == "true")
+		seconds, _ := strconv.Atoi(query.Get("timeoutSeconds"))
+		s.watch(w, r, in, query.Get("resourceVersion"), query.Get("sendInitialEvents") == "true", seconds)
 	}
 }
 
@@ -403,10 +423,7 @@ func (s *Server) list(w http.ResponseWriter, in collection, exact, token string)
 		next = fmt.Sprintf(`,"continue":"%d/%s"`, version, keys[len(keys)-1])
 	}
 	var items []string
-	kind := "Thing"
-	if in.resource == Gadgets.Resource {
-		kind = "Gadget"
-	}
+	kind := kindOf(in.resource)
 	for _, key := range keys {
 		// A built-in resource's items come without apiVersion and kind.
 		items = append(items, strings.Replace(s.json(state[key]), `"apiVersion":"v1","kind":"`+kind+`",`, "", 1))
@@ -415,7 +432,8 @@ func (s *Server) list(w http.ResponseWriter, in collection, exact, token string)
 		kind, version, next, strings.Join(items, ","))
 }
 
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, from string, initial bool) {
+// watch sends changes. It ends no watch by itself; but of one with a short time-out it sends the bookmark that precedes the end, again and again.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, from string, initial bool, seconds int) {
 	position, _ := strconv.Atoi(from)
 	if !initial && position < s.floor {
 		s.refusals++
@@ -472,6 +490,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, fr
 			}
 		}
 		position = last
+		if seconds < 10 && !s.silent {
+			position = s.version
+			send("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":"v1","metadata":{"resourceVersion":"%d"}}`, kindOf(in.resource), position))
+		}
 		flush()
 		s.changed.Wait()
 	}

@@ -435,7 +435,9 @@ func documentedValues(t *testing.T) string {
 }
 
 func TestChartDocumentedValues(t *testing.T) {
-	for _, values := range []string{documentedValues(t), "replicas: 1\nleaderElection: false\nconfig: {stateDir: null}"} {
+	const wildcards = "config: {sources: [{name: s, resources: [\"apps/*\", \"*.example.com\", \"batch/v1/*\", v1/pods], exclude: [replicasets.apps], namespaces: {include: [a], selector: team}}, " +
+		"{name: t, resources: [\"v1/*\"], exclude: [pods], namespaces: {include: [a]}}]}"
+	for _, values := range []string{documentedValues(t), "replicas: 1\nleaderElection: false\nconfig: {stateDir: null}", wildcards} {
 		checkRights(t, renderChart(t, "audit", "audit", values))
 	}
 	// A variable is no matter where no right depends on it.

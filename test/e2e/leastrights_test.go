@@ -58,6 +58,11 @@ func TestExtendedLeastRights(t *testing.T) {
 			[]string{"customresourcedefinitions", "namespaces"},
 			[]string{absent},
 		},
+		"namespaces by labels, and all resources of a group": {
+			fmt.Sprintf("sources: [{name: s, resources: ['policy/*'], namespaces: {selector: kubernetes.io/metadata.name=%s}}]", one),
+			[]string{"namespaces"},
+			[]string{"*"}, // without it the watches of single resources fail
+		},
 		"enrich": {
 			fmt.Sprintf("sources: [{name: s, resources: [v1/events], namespaces: {include: [%s, default]}}]", one),
 			[]string{"events", "events", strings.Join(slices.Sorted(maps.Keys(involvedKinds)), " ")},

@@ -70,7 +70,7 @@ func (o *objects) Create(name string, fields map[string]any) *unstructured.Unstr
 	kinds := map[string]string{
 		"configmaps": "ConfigMap", "secrets": "Secret", "events": "Event", "widgets": "Widget",
 		"roles": "Role", "rolebindings": "RoleBinding", "clusterroles": "ClusterRole", "clusterrolebindings": "ClusterRoleBinding",
-		"pods": "Pod", "nodes": "Node", "deployments": "Deployment",
+		"pods": "Pod", "nodes": "Node", "deployments": "Deployment", "customresourcedefinitions": "CustomResourceDefinition", "gizmos": "Gizmo",
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	for key, value := range fields {

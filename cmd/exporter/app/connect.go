@@ -15,6 +15,7 @@ import (
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/cmd/exporter/rbac"
+	"github.com/kubeferry/kubeferry/cmd/exporter/resources"
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/replication"
 	"github.com/kubeferry/kubeferry/sinks"
@@ -41,7 +42,9 @@ func Connect(ctx context.Context, loaded *config.Config, cluster *rest.Config, v
 	if err != nil {
 		return err
 	}
-	checks := append(checkResources(loaded, client), checkRights(loaded, client)...)
+	checks := expandWildcards(ctx, loaded, client)
+	checks = append(checks, checkResources(loaded, client)...)
+	checks = append(checks, checkRights(loaded, client)...)
 	checks = append(checks, checkReplicas(loaded, client, cluster)...)
 	for _, c := range loaded.Sinks {
 		checks = append(checks, check{
@@ -77,6 +80,41 @@ func Connect(ctx context.Context, loaded *config.Config, cluster *rest.Config, v
 	return nil
 }
 
+// expandWildcards puts the resources in the place of wildcards that these stand for now: the rights may be for these alone. It returns a check
+// for each wildcard.
+func expandWildcards(ctx context.Context, loaded *config.Config, client *source.Client) (checks []check) {
+	for n := range loaded.Sources {
+		s := &loaded.Sources[n]
+		limited, cancel := context.WithTimeout(ctx, connectTimeout)
+		found, err := client.Matching(limited, resources.Options(s))
+		cancel()
+		all := s.Resources
+		s.Resources = append(slices.DeleteFunc(slices.Clone(all), delta.IsWildcard), found...)
+		for _, wildcard := range all {
+			if delta.IsWildcard(wildcard) {
+				checks = append(checks, checkWildcard(s.Name, wildcard, found, err))
+			}
+		}
+	}
+	return checks
+}
+
+// checkWildcard reports which resources a wildcard stands for. A run goes on without any.
+func checkWildcard(source string, wildcard schema.GroupVersionResource, found []schema.GroupVersionResource, err error) check {
+	count := 0
+	for _, r := range found {
+		if delta.Covers(wildcard, r) {
+			count++
+		}
+	}
+	c := check{name: fmt.Sprintf("%s (source %s): %d resources", delta.ResourceName(wildcard), source, count), optional: err == nil}
+	if err == nil && count == 0 {
+		err = errors.New("the API server has none yet that can be watched")
+	}
+	c.run = func(context.Context) error { return err }
+	return c
+}
+
 // checkResources checks that the API server serves each resource, and lists it with the source's selectors.
 func checkResources(loaded *config.Config, client *source.Client) (checks []check) {
 	for _, s := range loaded.Sources {
@@ -84,9 +122,9 @@ func checkResources(loaded *config.Config, client *source.Client) (checks []chec
 			checks = append(checks, check{
 				name: fmt.Sprintf("%s (source %s)", delta.ResourceName(resource), s.Name),
 				run: func(ctx context.Context) error {
-					return client.Check(ctx, source.Options{
-						Resources: []schema.GroupVersionResource{resource}, Namespaces: s.Namespaces, LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
-					})
+					options := resources.Options(&s)
+					options.Resources = []schema.GroupVersionResource{resource}
+					return client.Check(ctx, options)
 				},
 			})
 		}

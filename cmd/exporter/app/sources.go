@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/cmd/exporter/resources"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/source"
 )
@@ -31,12 +32,8 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 		if len(fan.pipelines) == 0 {
 			continue // it would watch for no pipeline
 		}
-		options := source.Options{
-			Name: c.Name, Resources: c.Resources, Namespaces: c.Namespaces,
-			LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
-			Filters:  filters,
-			Snapshot: c.Snapshot, Check: c.Check, Previous: previous, HistoryLost: state.historyLost, Offset: state.offset,
-		}
+		options := resources.Options(&c)
+		options.Filters, options.Previous, options.HistoryLost, options.Offset = filters, previous, state.historyLost, state.offset
 		fan.setPipelines(&options)
 		made = append(made, source.New(client, options, fan, metrics, logger))
 	}
@@ -50,7 +47,7 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 func startingWatches(loaded *config.Config) (all []source.WatchStatus) {
 	for _, c := range loaded.Sources {
 		if slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return slices.Contains(p.Sources, c.Name) }) {
-			all = append(all, source.Starting(c.Name, c.Resources, c.Namespaces)...)
+			all = append(all, source.Starting(resources.Options(&c))...)
 		}
 	}
 	return all

@@ -223,6 +223,7 @@ type sourceState struct{ *source.Source }
 
 func (s sourceState) Capture(c *checkpoint.Commit) {
 	c.Watches = append(c.Watches, s.Source.Capture()...)
+	c.DropWatches = append(c.DropWatches, s.Source.CaptureEnded()...)
 }
 
 func (s sourceState) Committed(map[string]delta.LogSize) { s.Source.Committed() }

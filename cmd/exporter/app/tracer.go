@@ -110,8 +110,11 @@ func (t *tracer) serve(w http.ResponseWriter, r *http.Request) {
 // resolve finds a resource by a name that kubectl takes: first among those that are watched, for which the API server need not be there.
 func (t *tracer) resolve(ctx context.Context, name string) (schema.GroupVersionResource, error) {
 	var watched []schema.GroupVersionResource
-	for _, s := range t.config.Sources {
-		watched = append(watched, s.Resources...)
+	for _, s := range t.sources {
+		watched = append(watched, s.Resources()...)
+	}
+	for _, s := range t.config.Sources { // those that no pipeline takes from, too
+		watched = append(watched, slices.DeleteFunc(slices.Clone(s.Resources), delta.IsWildcard)...)
 	}
 	found, err := resources.Of(watched).Find([]string{name})
 	if err != nil {

@@ -89,9 +89,13 @@ func (v *validator) overlaps(at string, taken []int) {
 			switch {
 			case !ok:
 				through[resource] = source
+				v.overlapsWildcard(at, taken, source, i)
 			case first != source && resource.Resource != "": // else it could not be read
 				v.fault(at, "%s comes through both %q and %q; a pipeline takes every source unless it lists some",
 					v.shown(index(index("sources", source)+".resources", i)), v.sourceNames[first].shown, v.sourceNames[source].shown)
+			}
+			if delta.IsWildcard(resource) {
+				continue
 			}
 			objects := resource.GroupResource()
 			if objects == (schema.GroupResource{Group: "events.k8s.io", Resource: "events"}) {
@@ -107,12 +111,34 @@ func (v *validator) overlaps(at string, taken []int) {
 	}
 }
 
+// overlapsWildcard looks for sources before another one that take the same objects as one of its resources, where one of the two is a wildcard.
+func (v *validator) overlapsWildcard(at string, taken []int, source, i int) {
+	one := &v.config.Sources[source]
+	resource := one.Resources[i]
+	named := func(r schema.GroupVersionResource) bool { return r.Version == "" && !delta.IsWildcard(r) } // not known of which group it is
+	for _, first := range taken[:slices.Index(taken, source)] {
+		other := &v.config.Sources[first]
+		for j, r := range other.Resources {
+			if r.Group != resource.Group || named(r) || named(resource) || !delta.IsWildcard(r) && !delta.IsWildcard(resource) ||
+				slices.Contains(one.Excluded(), r.GroupResource()) || slices.Contains(other.Excluded(), resource.GroupResource()) {
+				continue
+			}
+			v.fault(at, "%s of %q and %s of %q take the same objects: a pipeline takes every source unless it lists some, and a source leaves out what its exclude names",
+				v.shown(index(index("sources", first)+".resources", j)), v.sourceNames[first].shown,
+				v.shown(index(index("sources", source)+".resources", i)), v.sourceNames[source].shown)
+		}
+	}
+}
+
 // secrets warns about Secrets that a pipeline takes.
 func (v *validator) secrets(p *Pipeline, at string, taken []int) {
 	pipeline := parent(at)
 	takes := slices.ContainsFunc(taken, func(i int) bool {
+		if v.config.Sources[i].Takes(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}) {
+			return true
+		}
 		return slices.ContainsFunc(v.config.Sources[i].Resources, func(r schema.GroupVersionResource) bool {
-			return r == schema.GroupVersionResource{Version: "v1", Resource: "secrets"} || r.Version == "" && (r.Resource == "secrets" || r.Resource == "secret")
+			return r.Version == "" && (r.Resource == "secrets" || r.Resource == "secret")
 		})
 	})
 	switch {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -28,17 +29,56 @@ func (v *validator) source(s *Source, at string) {
 		if first := slices.Index(s.Resources, resource); first < i && resource.Resource != "" {
 			v.fault(index(at+".resources", i), "%s is in this list already", v.shown(index(at+".resources", i)))
 		}
-		if resource.Version == "" && resource.Resource != "" {
+		if resource.Version == "" && resource.Resource != "" && !delta.IsWildcard(resource) {
 			v.warn(index(at+".resources", i), "the API server decides at each start what %s stands for, and in which version; a name such as apps/v1/deployments stays the same", v.shown(index(at+".resources", i)))
 		}
 	}
-	v.namespaces(s.Namespaces, at+".namespaces")
+	v.wildcards(s, at)
+	v.namespaces(s.Namespaces.Namespaces, at+".namespaces")
+	if selector := at + ".namespaces.selector"; v.has(selector) {
+		v.notEmpty(selector, len(s.Namespaces.Selector))
+		if _, err := labels.Parse(s.Namespaces.Selector); err != nil {
+			v.fault(selector, "not a label selector such as team=shop,stage!=test%s", v.detail(selector, err))
+		}
+	}
 	if _, err := labels.Parse(s.LabelSelector); err != nil {
 		v.fault(at+".labelSelector", "not a label selector such as app=web,tier!=cache%s", v.detail(at+".labelSelector", err))
 	}
 	if _, err := fields.ParseSelector(s.FieldSelector); err != nil {
 		v.fault(at+".fieldSelector", "not a field selector such as type=Warning%s", v.detail(at+".fieldSelector", err))
 	}
+}
+
+// wildcards checks that no two wildcards of a source have the same group, and that each exclusion leaves something out.
+func (v *validator) wildcards(s *Source, at string) {
+	for i, resource := range s.Resources {
+		first := slices.IndexFunc(s.Resources, func(r schema.GroupVersionResource) bool { return delta.IsWildcard(r) && r.Group == resource.Group })
+		if delta.IsWildcard(resource) && first < i && s.Resources[first] != resource {
+			v.fault(index(at+".resources", i), "takes the same objects as %s: leave one out", v.shown(index(at+".resources", first)))
+		}
+	}
+	v.notEmpty(at+".exclude", len(s.Exclude))
+	for i, excluded := range s.Excluded() {
+		place := index(at+".exclude", i)
+		all := func(r schema.GroupVersionResource) bool { return delta.IsWildcard(r) && r.Group == excluded.Group }
+		switch {
+		case excluded.Resource == "": // it could not be read
+		case delta.IsWildcard(s.Exclude[i]):
+			v.fault(place, "leaves a whole group out: remove it from resources, or name one resource, as apps/v1/replicasets")
+		case slices.ContainsFunc(s.Resources, func(r schema.GroupVersionResource) bool { return r.GroupResource() == excluded }):
+			v.fault(place, "%s is in resources: leave it out there", v.shown(place))
+		case !slices.ContainsFunc(s.Resources, all):
+			v.fault(place, "leaves nothing out: resources has no wildcard for it, as %s", delta.ResourceName(wildcardOf(excluded)))
+		}
+	}
+}
+
+// wildcardOf returns the wildcard that stands for a resource, among others.
+func wildcardOf(resource schema.GroupResource) schema.GroupVersionResource {
+	if resource.Group == "" {
+		return schema.GroupVersionResource{Version: "v1", Resource: "*"}
+	}
+	return schema.GroupVersionResource{Group: resource.Group, Resource: "*"}
 }
 
 func (v *validator) namespaces(n delta.Namespaces, at string) {

@@ -44,13 +44,42 @@ type Config struct {
 // Source is a named set of watches that share scope and selectors.
 type Source struct {
 	Name          string                        `yaml:"name" required:"true" doc:"name that pipelines use"`
-	Resources     []schema.GroupVersionResource `yaml:"resources" required:"true" doc:"what to watch, as apps/v1/deployments or v1/pods. Other names that kubectl takes, such as deploy or widgets.example.com, are looked up at each start"`
-	Namespaces    delta.Namespaces              `yaml:"namespaces" doc:"the namespaces to watch; not for cluster-scoped resources"`
+	Resources     []schema.GroupVersionResource `yaml:"resources" required:"true" doc:"what to watch, as apps/v1/deployments or v1/pods. apps/* or *.example.com stands for all resources of a group, later ones too. Other names that kubectl takes, such as deploy or widgets.example.com, are looked up at each start"`
+	Exclude       []schema.GroupVersionResource `yaml:"exclude" doc:"resources that apps/* and the like leave out, as apps/v1/replicasets or replicasets.apps. The version does not matter"`
+	Namespaces    SourceNamespaces              `yaml:"namespaces" doc:"the namespaces to watch; not for cluster-scoped resources"`
 	LabelSelector string                        `yaml:"labelSelector" doc:"selects objects by labels: app=web,tier!=cache"`
 	FieldSelector string                        `yaml:"fieldSelector" doc:"selects objects by fields: type=Warning"`
 	Snapshot      delta.Snapshot                `yaml:"snapshot" enum:"initial|never|always" doc:"whether a pipeline gets the objects that exist already: when it first sees the watch (initial), never, or at every start (always)"`
 	Check         time.Duration                 `yaml:"check" doc:"how often what exists is compared with what the watches have brought. 0 means never. If there is a difference that lasts, it is sent after a gap record"`
 }
+
+// SourceNamespaces selects namespaces by names and by labels: both must fit.
+type SourceNamespaces struct {
+	delta.Namespaces `yaml:",inline"`
+	Selector         string `yaml:"selector" doc:"selects namespaces by their labels, also those that get or lose the labels later: team=shop"`
+}
+
+// Excluded are the resources that the wildcards of the source leave out.
+func (s *Source) Excluded() (all []schema.GroupResource) {
+	for _, r := range s.Exclude {
+		if r.Version == "" { // written as replicasets.apps
+			all = append(all, schema.ParseGroupResource(r.Resource))
+		} else {
+			all = append(all, r.GroupResource())
+		}
+	}
+	return all
+}
+
+// Takes reports whether the source has a resource: by its name, or by a wildcard that does not leave it out.
+func (s *Source) Takes(gvr schema.GroupVersionResource) bool {
+	return slices.ContainsFunc(s.Resources, func(r schema.GroupVersionResource) bool {
+		return r == gvr || delta.Covers(r, gvr) && !slices.Contains(s.Excluded(), gvr.GroupResource())
+	})
+}
+
+// All reports whether every namespace is selected.
+func (n SourceNamespaces) All() bool { return n.Selector == "" && n.Namespaces.All() }
 
 // Pipeline takes deltas from sources through filters and a format to one sink.
 type Pipeline struct {
@@ -213,7 +242,7 @@ func (c *Config) PipelineNames() (names []string) {
 func (c *Config) Unresolved() (names []string) {
 	for _, s := range c.Sources {
 		for _, r := range s.Resources {
-			if r.Version == "" && r.Resource != "" {
+			if r.Version == "" && r.Resource != "" && !delta.IsWildcard(r) {
 				names = append(names, r.Resource)
 			}
 		}

@@ -53,7 +53,7 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		}
 		return
 	}
-	if n.isNull() && (v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[delta.Namespaces]()) {
+	if n.isNull() && (v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[delta.Namespaces]() || v.Type() == reflect.TypeFor[SourceNamespaces]()) {
 		// Taken as no key at all, an empty tls: would mean plaintext. A namespaces: or sources: of which every line is commented out
 		// would select everything.
 		advice := "fill it in"

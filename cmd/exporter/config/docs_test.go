@@ -31,6 +31,10 @@ func TestFiltersPage(t *testing.T) {
 		if _, ok := part["enrich"]; ok {
 			file["sources"].([]any)[0].(map[string]any)["resources"] = []string{"v1/events"}
 		}
+		if sources, ok := part["sources"]; ok {
+			file["sources"] = sources
+			delete(part, "sources")
+		}
 		pipeline := file["pipelines"].([]any)[0].(map[string]any)
 		for key, value := range part {
 			pipeline[key] = value

@@ -136,7 +136,7 @@ func scalarSchema(t reflect.Type, enum []string) jsonSchema {
 	case t == bytesType:
 		exact = []jsonSchema{{"type": "string", "pattern": sizePattern.String()}, {"type": "integer", "minimum": 0}}
 	case t == resourceType:
-		return jsonSchema{"type": "string", "pattern": `^([^/ ]+/)?[^/ ]+/[^/ ]+$|^[a-z][a-z0-9-]*(\.[a-z0-9.-]+)?$|\$\{`, "examples": []string{"apps/v1/deployments", "v1/pods"}}
+		return jsonSchema{"type": "string", "pattern": `^([^/ ]+/)?[^/ ]+/[^/ ]+$|^([a-z][a-z0-9-]*|\*\.[a-z0-9-]+)(\.[a-z0-9.-]+)?$|\$\{`, "examples": []string{"apps/v1/deployments", "v1/pods", "apps/*"}}
 	case t.Kind() == reflect.Bool:
 		exact = []jsonSchema{{"type": "boolean"}}
 	case t.Kind() == reflect.Float64:

@@ -116,6 +116,10 @@ func set(v reflect.Value, text string) error {
 		v.SetInt(size)
 		return err
 	case resourceType:
+		if all, ok := delta.ParseWildcard(text); ok {
+			v.Set(reflect.ValueOf(all))
+			return nil
+		}
 		gvr, err := delta.ParseResource(text)
 		if err != nil && kubectlName.MatchString(text) {
 			gvr, err = schema.GroupVersionResource{Resource: text}, nil

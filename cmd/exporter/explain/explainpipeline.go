@@ -109,7 +109,7 @@ func (x *explainer) findSource(answer *pipelineAnswer, names []string, d *delta.
 	answer.Answer = "not sent: its sources do not have " + delta.ResourceName(d.Resource)
 	for i := range x.Config.Sources {
 		source := &x.Config.Sources[i]
-		if !slices.Contains(names, source.Name) || !slices.Contains(source.Resources, d.Resource) {
+		if !slices.Contains(names, source.Name) || !source.Takes(d.Resource) {
 			continue
 		}
 		selected, err := selects(source, d)

@@ -42,7 +42,9 @@ func selects(s *config.Source, d *delta.Delta) (sourceAnswer, error) {
 	}
 	namespace, objectLabels := d.Object.Namespace(), labels.Set(content.GetLabels())
 	switch {
-	case !s.Namespaces.All() && (namespace == "" || !s.Namespaces.Match(namespace)):
+	case !s.Namespaces.All() && namespace == "":
+		answer.Why = "it has no namespace, and the source has `namespaces`"
+	case !s.Namespaces.Match(namespace):
 		answer.Why = fmt.Sprintf("namespace %q is left out", namespace)
 	case !byLabel.Matches(objectLabels):
 		answer.Why = fmt.Sprintf("labelSelector %s does not match the labels %q", s.LabelSelector, objectLabels)
@@ -52,6 +54,9 @@ func selects(s *config.Source, d *delta.Delta) (sourceAnswer, error) {
 		answer.Takes, answer.Why = true, delta.ResourceName(d.Resource)
 		if !s.Namespaces.All() {
 			answer.Why += ", namespace " + namespace
+		}
+		if s.Namespaces.Selector != "" {
+			answer.Why += fmt.Sprintf(" if that has the labels %s, which only the cluster knows", s.Namespaces.Selector)
 		}
 		if s.LabelSelector != "" {
 			answer.Why += ", labelSelector " + s.LabelSelector

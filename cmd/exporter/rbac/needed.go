@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/cmd/exporter/resources"
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/source"
 )
 
@@ -62,12 +64,15 @@ func Needed(loaded *config.Config, involved []schema.GroupResource, others ...Ru
 		if !used {
 			continue // it is not watched
 		}
-		options := source.Options{Resources: c.Resources, Namespaces: c.Namespaces, FieldSelector: c.FieldSelector}
+		options := resources.Options(&c)
 		for _, access := range options.Access() {
 			r := access.Resource
 			rules = append(rules, Rule{access.Namespace, r.Group, r.Resource, access.Name, []string{"list", "watch"}})
 			if !source.BuiltIn(r.Group) { // to find out whether a resource that is not served any more was deleted
 				crd := r.GroupResource().String()
+				if delta.IsWildcard(r) {
+					crd = ""
+				}
 				rules = append(rules, Rule{"", "apiextensions.k8s.io", "customresourcedefinitions", crd, []string{"list"}})
 			}
 		}

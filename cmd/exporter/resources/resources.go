@@ -102,7 +102,7 @@ func (c *Catalog) find(name string) (source.Served, error) {
 func (c *Catalog) Resolve(loaded *config.Config) error {
 	for _, s := range loaded.Sources {
 		for n, r := range s.Resources {
-			if r.Version != "" {
+			if r.Version != "" || delta.IsWildcard(r) {
 				continue
 			}
 			found, err := c.find(r.Resource)
@@ -116,7 +116,7 @@ func (c *Catalog) Resolve(loaded *config.Config) error {
 		taken := map[schema.GroupVersionResource]bool{}
 		for _, s := range loaded.Sources {
 			for _, r := range s.Resources {
-				if slices.Contains(p.Sources, s.Name) && taken[r] {
+				if slices.Contains(p.Sources, s.Name) && (taken[r] || otherTakes(loaded, &p, &s, r)) {
 					return fmt.Errorf("pipeline %q takes %s twice, under two names", p.Name, delta.ResourceName(r))
 				}
 				taken[r] = taken[r] || slices.Contains(p.Sources, s.Name)
@@ -124,6 +124,21 @@ func (c *Catalog) Resolve(loaded *config.Config) error {
 		}
 	}
 	return nil
+}
+
+// otherTakes reports whether a wildcard of another source of a pipeline stands for a resource.
+func otherTakes(loaded *config.Config, p *config.Pipeline, s *config.Source, r schema.GroupVersionResource) bool {
+	return slices.ContainsFunc(loaded.Sources, func(other config.Source) bool {
+		return other.Name != s.Name && slices.Contains(p.Sources, other.Name) && other.Takes(r)
+	})
+}
+
+// Options are what a configured source watches.
+func Options(s *config.Source) source.Options {
+	return source.Options{
+		Name: s.Name, Resources: s.Resources, Exclude: s.Excluded(), Namespaces: s.Namespaces.Namespaces, NamespaceSelector: s.Namespaces.Selector,
+		LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector, Snapshot: s.Snapshot, Check: s.Check,
+	}
 }
 
 // named reports whether a name stands for a resource.

@@ -15,6 +15,9 @@ the ClusterRole. docs/install.md explains each.
     {{- if contains "${" (print $name $source.resources (include "kubeferry.namespaces" $source)) -}}
       {{- fail (printf "config.sources[%d]: write names without ${…}: the rights are derived from them (or set rbac.create: false)" $i) -}}
     {{- end -}}
+    {{- if dig "namespaces" "selector" "" $source -}}
+      {{- $_ := set $rights "||namespaces||list,watch" true -}}
+    {{- end -}}
     {{- range $j, $text := $source.resources -}}
       {{- $resource := include "kubeferry.resource" $text | fromJson -}}
       {{- if not $resource.resource -}}
@@ -23,7 +26,8 @@ the ClusterRole. docs/install.md explains each.
       {{- range include "kubeferry.namespaces" $source | fromJsonArray -}}
         {{- $_ := set $rights (printf "%s|%s|%s|%s|list,watch" . $resource.group $resource.resource $name) true -}}
         {{- if not $resource.builtIn -}}
-          {{- $_ := set $rights (printf "|apiextensions.k8s.io|customresourcedefinitions|%s.%s|list" $resource.resource $resource.group) true -}}
+          {{- $crd := printf "%s.%s" $resource.resource $resource.group -}}
+          {{- $_ := set $rights (printf "|apiextensions.k8s.io|customresourcedefinitions|%s|list" (ternary "" $crd (eq $resource.resource "*"))) true -}}
         {{- end -}}
       {{- end -}}
     {{- end -}}
@@ -70,7 +74,8 @@ the ClusterRole. docs/install.md explains each.
 {{- toJson $found -}}
 {{- end -}}
 
-{{- /* The parts of apps/v1/deployments, v1/pods, deployments.v1.apps or pods.v1; without resource what is none of them. */ -}}
+{{- /* The parts of apps/v1/deployments, v1/pods, deployments.v1.apps or pods.v1, or of apps/*, *.apps, apps/v1/* or v1/*; without resource what
+is none of them. */ -}}
 {{- define "kubeferry.resource" -}}
 {{- $group := "" -}}
 {{- $resource := "" -}}
@@ -78,6 +83,12 @@ the ClusterRole. docs/install.md explains each.
 {{- if regexMatch "^[^./]+\\.v[0-9][^./]*(\\.[^/]*)?$" . -}}
   {{- $resource = splitList "." . | first -}}
   {{- $group = join "." (slice (splitList "." .) 2) -}}
+{{- else if hasPrefix "*." . -}}
+  {{- $resource = "*" -}}
+  {{- $group = trimPrefix "*." . -}}
+{{- else if and (eq (len $parts) 2) (eq (last $parts) "*") (not (regexMatch "^v[0-9][a-z0-9]*$" (first $parts))) -}}
+  {{- $resource = "*" -}}
+  {{- $group = first $parts -}}
 {{- else if eq (len $parts) 2 -}}
   {{- $resource = last $parts -}}
 {{- else if eq (len $parts) 3 -}}
@@ -92,7 +103,7 @@ the ClusterRole. docs/install.md explains each.
 {{- define "kubeferry.namespaces" -}}
 {{- $include := dig "namespaces" "include" list . | default list -}}
 {{- $exclude := dig "namespaces" "exclude" list . | default list -}}
-{{- if or (not $include) (gt (len $include) 20) (regexMatch "[*?[\\\\]" (join "" $include)) -}}
+{{- if or (dig "namespaces" "selector" "" .) (not $include) (gt (len $include) 20) (regexMatch "[*?[\\\\]" (join "" $include)) -}}
 [""]
 {{- else -}}
   {{- $left := list -}}

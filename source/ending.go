@@ -1,0 +1,135 @@
+package source
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+)
+
+// This file ends a watch that is not selected any more while its source runs: nothing that happened before is lost.
+
+const (
+	// endingTimeout is how long the watches of one that ends stay open: the API server sends a bookmark before it ends each.
+	endingTimeout = 5 * time.Second
+	// withoutBookmarks is how long to wait for a bookmark. There are none of resources that the API server does not cache, such as Events: then
+	// a list shows whether the watch has brought all.
+	withoutBookmarks = 2 * time.Minute
+)
+
+// start runs the watch until ctx ends or stop is called.
+func (w *watcher) start(ctx context.Context, running *sync.WaitGroup) {
+	ctx, w.stop = context.WithCancel(ctx)
+	w.stopped = make(chan struct{})
+	running.Go(func() {
+		defer close(w.stopped)
+		defer w.stop()
+		w.run(ctx)
+	})
+}
+
+// knowsNothing reports whether the watch can end without anything that is due, as far as that is known at once.
+func (w *watcher) knowsNothing() bool {
+	if !w.mu.TryLock() { // the process function is at work
+		return false
+	}
+	defer w.unlock()
+	return !w.knowsSomething()
+}
+
+// catchUp waits until the watch has brought everything that had happened when it began to leave the selection: the objects of a namespace that
+// was deleted were deleted before it. It returns false if the watch is selected again, or ctx has ended.
+func (w *watcher) catchUp(ctx context.Context) bool {
+	w.mu.Lock()
+	w.cut() // the next watch is a short one
+	w.unlock()
+	var newest uint64
+	var since time.Time
+	for read := false; w.leaving.Load(); {
+		if w.knowsNothing() {
+			return true
+		}
+		if !read {
+			if p, err := w.collection.newest(ctx); err == nil {
+				newest, since, read = versionNumber(p.resourceVersion), time.Now(), true
+			}
+		}
+		if read && (w.reached(newest) || time.Since(since) > withoutBookmarks && w.hasBroughtAll(ctx)) {
+			return w.leaving.Load()
+		}
+		select {
+		case <-time.After(selectInterval):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return false
+}
+
+// reached reports whether the position is at a resource version.
+func (w *watcher) reached(version uint64) bool {
+	w.mu.Lock()
+	defer w.unlock()
+	return w.state.read() && versionNumber(w.state.Position) >= version
+}
+
+// hasBroughtAll reports whether the open watch has brought all that lists show.
+func (w *watcher) hasBroughtAll(ctx context.Context) bool {
+	status := w.health.status()
+	if found, _, err := w.differences(ctx); err != nil || len(found) > 0 || status.State != StateWatching || status.Blocked {
+		return false
+	}
+	all := w.collection
+	all.metadataOnly = true
+	for next := (metav1.ListOptions{Limit: pageSize}); ; {
+		p, err := all.list(ctx, next)
+		if err != nil || slices.ContainsFunc(p.objects, func(o *delta.Object) bool { return w.notBrought(o) > 0 }) {
+			return false
+		}
+		if p.next == "" {
+			return true
+		}
+		next = metav1.ListOptions{Limit: p.limit, Continue: p.next}
+	}
+}
+
+// leave tells the pipelines that what is known is not selected any more: by a DELETED to those with `onLeave: deleted`, and by the mark of an
+// empty snapshot. Its sequence is above all that was sent; whatever a later watch of the same name sends is above that. An error means that
+// ctx has ended.
+func (w *watcher) leave(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.unlock()
+	w.at = time.Now()
+	s := w.state
+	if w.known().len() == 0 && len(s.Doubt) == 0 && len(s.Snapshots) == 0 && s.Gap == "" && !s.Begun {
+		return nil // all that pipelines had is deleted
+	}
+	sent := w.sequence(s.Seen)
+	w.handler.Update(func() {
+		w.reading = false
+		w.known().beginRound()
+		w.raiseOffset(0)
+		w.options.Offset.raise(w.options.Offset.Current() + s.Seen)
+		s.changed = true
+	})
+	if err := w.handler.Commit(ctx); err != nil {
+		return err
+	}
+	mark := max(w.options.Offset.Current(), sent+1)
+	err := w.eachUnseen(ctx, func(key objectKey, object knownObject) error {
+		w.at = time.Now()
+		if w.store == nil { // the sequence of its next ADDED would not be above that of a DELETED
+			w.handler.Update(func() { w.known().remove(key) })
+			return nil
+		}
+		return w.emitLeft(ctx, key, object, s.Seen)
+	})
+	if err != nil {
+		return err
+	}
+	return w.endEmpty(ctx, mark)
+}

@@ -1,0 +1,341 @@
+package source
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/source/sourcetest"
+)
+
+// selected begins a source of the namespaces that the server has, as objects of the resource namespaces.
+func selected(t *testing.T, server *sourcetest.Server, m *memory, adjust func(*Options, *life)) *life {
+	return live(t, server, m, []string{"p"}, func(o *Options, l *life) {
+		o.NamespaceSelector, o.discovery = "team", 10*time.Millisecond
+		if adjust != nil {
+			adjust(o, l)
+		}
+	})
+}
+
+// table is what a consumer has that keeps the two maxima of docs/consumers.md, sorted.
+func (l *life) table() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	highest := map[string]*delta.Delta{}
+	for _, d := range l.sent["p"] {
+		if d == nil {
+			continue
+		}
+		subject := d.Resource.Resource + ":" + d.Object.Namespace() + "/" + d.Object.Name()
+		last := highest[subject]
+		if last == nil || d.Sequence > last.Sequence || d.Sequence == last.Sequence && (d.Type == delta.Deleted || last.Type != delta.Deleted && d.SnapshotSequence > last.SnapshotSequence) {
+			highest[subject] = d
+		}
+	}
+	marks := map[string]uint64{}
+	for _, m := range l.marks["p"] {
+		if !m.Incomplete {
+			in := m.Resource.Resource + ":" + m.Namespace
+			marks[in] = max(marks[in], m.SnapshotSequence)
+		}
+	}
+	maps.DeleteFunc(highest, func(_ string, d *delta.Delta) bool {
+		mark := max(marks[d.Resource.Resource+":"+d.Object.Namespace()], marks[d.Resource.Resource+":"])
+		return d.Type == delta.Deleted || max(d.Sequence, d.SnapshotSequence) < mark
+	})
+	return slices.Sorted(maps.Keys(highest))
+}
+
+func (l *life) expectTable(want ...string) {
+	l.t.Helper()
+	eventually(l.t, func() string {
+		if got := l.table(); !slices.Equal(got, want) {
+			return fmt.Sprintf("the table has %q, want %q", got, want)
+		}
+		return ""
+	})
+}
+
+// expectWatches waits until there are the watches, as "things:a", and nothing is kept of others.
+func (l *life) expectWatches(want ...string) {
+	l.t.Helper()
+	eventually(l.t, func() string {
+		var got []string
+		for _, w := range l.source.all() {
+			got = append(got, w.collection.resource.Resource+":"+w.collection.namespace)
+		}
+		slices.Sort(got)
+		l.capture()
+		l.memory.mu.Lock()
+		defer l.memory.mu.Unlock()
+		if !slices.Equal(got, want) || len(l.memory.meta) != len(want) || len(l.memory.known) != len(want) {
+			return fmt.Sprintf("watches %q, kept of %d, want %q", got, len(l.memory.meta), want)
+		}
+		return ""
+	})
+}
+
+// A namespace that begins to match begins with a snapshot of its own, and one that ceases to match leaves an empty one. All that is sent of a
+// namespace that matches again is above what was sent before.
+func TestNamespacesBeginAndCeaseToMatch(t *testing.T) {
+	server, m := sourcetest.New(t), newMemory()
+	for _, name := range []string{"namespaces:/a", "a/one", "b/two", "c/other"} {
+		server.Write(name, false)
+	}
+	l := selected(t, server, m, nil)
+	l.expectWatches("things:a")
+	l.expectTable("things:a/one")
+	server.Write("namespaces:/b", false)
+	l.expectTable("things:a/one", "things:b/two")
+	server.Write("b/three", false)
+	l.expectTable("things:a/one", "things:b/three", "things:b/two")
+	l.expectWatches("things:a", "things:b")
+
+	server.Write("namespaces:/b", true)
+	l.expectWatches("things:a")
+	l.expectTable("things:a/one")
+	server.Write("b/two", false) // nobody is told
+	server.Write("b/three", true)
+	server.Write("a/one", false)
+	server.Write("a/four", false)
+	l.expectTable("things:a/four", "things:a/one")
+
+	server.Write("namespaces:/b", false)
+	l.expectTable("things:a/four", "things:a/one", "things:b/two")
+	if gaps := l.gapRecords(); len(gaps) > 0 {
+		t.Errorf("a gap record: %+v", gaps[0])
+	}
+	for _, mark := range l.marks["p"] {
+		if mark.Namespace == "" {
+			t.Errorf("a mark of all namespaces")
+		}
+	}
+}
+
+// Without a state directory sequences cannot be raised. So nothing tells what leaves but the mark.
+func TestNamespacesWithoutState(t *testing.T) {
+	server := sourcetest.New(t)
+	for _, name := range []string{"namespaces:/a", "namespaces:/b", "a/one", "b/two"} {
+		server.Write(name, false)
+	}
+	var r recorder
+	s := run(t, server, &r, func(o *Options) { o.NamespaceSelector = "team" })
+	eventually(t, func() string { return differ(len(r.ids()), 2) })
+	server.Write("namespaces:/b", true)
+	eventually(t, func() string { return differ(len(s.all()), 1) })
+	server.Write("namespaces:/b", false)
+	eventually(t, func() string { return differ(len(r.ids()), 3) })
+	if got := r.ids()[2]; got != "u14/14/ADDED+s" {
+		t.Errorf("got %s", got)
+	}
+	eventually(t, func() string {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return differ(len(r.marks), 4) // of a, of b, of what b leaves, of b again
+	})
+	if last := r.marks[3]; last.Namespace != "b" || last.SnapshotSequence < r.marks[2].SnapshotSequence {
+		t.Errorf("the last mark is %+v, and before was %+v", last, r.marks[2])
+	}
+}
+
+func differ(got, want int) string {
+	if got == want {
+		return ""
+	}
+	return fmt.Sprintf("got %d, want %d", got, want)
+}
+
+// The objects of a namespace that is deleted are deleted before it. Their watch brings that, however late, and ends then.
+func TestDeletedNamespaceIsToldToItsEnd(t *testing.T) {
+	server, m := sourcetest.New(t), newMemory()
+	for _, name := range []string{"namespaces:/a", "a/one", "a/two"} {
+		server.Write(name, false)
+	}
+	release := make(chan struct{})
+	l := selected(t, server, m, func(_ *Options, l *life) { l.after, l.released = 2, release })
+	l.expectTable("things:a/one", "things:a/two")
+	l.snapshotsDone()
+	for _, name := range []string{"a/three", "a/three", "a/one"} { // the first one blocks
+		server.Write(name, false)
+	}
+	for _, name := range []string{"a/one", "a/two", "a/three", "namespaces:/a"} {
+		server.Write(name, true)
+	}
+	eventually(t, func() string {
+		for _, w := range l.source.Status() {
+			if w.Ending {
+				return ""
+			}
+		}
+		return "no watch is ending"
+	})
+	close(release)
+	l.expectWatches()
+	l.expect("p", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED", "u14/15/MODIFIED", "u12/16/MODIFIED", "u12/17/DELETED", "u13/18/DELETED", "u14/19/DELETED")
+}
+
+// A namespace that does not match any more after a restart is told to its end, too.
+func TestNamespaceDeletedWhileStopped(t *testing.T) {
+	for name, end := range map[string]func(l *life){"stopped": (*life).stop, "killed": (*life).crash} {
+		t.Run(name, func(t *testing.T) {
+			server, m := sourcetest.New(t), newMemory()
+			for _, name := range []string{"namespaces:/a", "namespaces:/b", "a/one", "b/two"} {
+				server.Write(name, false)
+			}
+			l := selected(t, server, m, nil)
+			l.expectTable("things:a/one", "things:b/two")
+			l.snapshotsDone()
+			l.expectWatches("things:a", "things:b")
+			end(l)
+			server.Write("a/one", false)
+			server.Write("a/one", true)
+			server.Write("namespaces:/a", true)
+			server.Write("namespaces:/c", false)
+			server.Write("c/new", false)
+			l = selected(t, server, m, func(o *Options, _ *life) { o.Snapshot = delta.SnapshotNever })
+			l.expectWatches("things:b", "things:c")
+			l.expectSet("p", "u13/15/MODIFIED", "u13/16/DELETED", "u19/19/ADDED+i") // new since, so sent without snapshots too
+		})
+	}
+}
+
+// What cannot be read ends no watch, and shows.
+func TestUnreadableSelectionEndsNothing(t *testing.T) {
+	server, m := sourcetest.New(t), newMemory()
+	for _, name := range []string{"namespaces:/a", "a/one"} {
+		server.Write(name, false)
+	}
+	l := selected(t, server, m, nil)
+	l.expectTable("things:a/one")
+	server.Deny(403, 1<<30)
+	server.Cut(false)
+	eventually(t, func() string {
+		for _, w := range l.source.Status() {
+			if w.Resource == "v1/namespaces" && w.State == StateFailing && w.Error != "" {
+				return ""
+			}
+		}
+		return "no status says that the namespaces cannot be read"
+	})
+	l.expectWatches("things:a")
+	l.stop()
+	l = selected(t, server, m, nil) // it still cannot be read
+	time.Sleep(3 * selectInterval)
+	l.expectWatches("things:a")
+	server.Deny(0, 0)
+	server.Write("a/one", false)
+	l.expect("p", "u12/13/MODIFIED")
+}
+
+// A wildcard stands for all resources that can be watched and have namespaces, where the source selects these, but for those that are left out.
+func TestWildcard(t *testing.T) {
+	all := schema.GroupVersionResource{Version: "v1", Resource: "*"}
+	for name, tt := range map[string]struct {
+		adjust func(*Options)
+		want   []string
+	}{
+		"all":                {func(*Options) {}, []string{"gadgets:", "namespaces:", "things:"}},
+		"but for one":        {func(o *Options) { o.Exclude = []schema.GroupResource{{Resource: "gadgets"}} }, []string{"namespaces:", "things:"}},
+		"beside a named one": {func(o *Options) { o.Resources = append(o.Resources, sourcetest.Gadgets) }, []string{"gadgets:", "namespaces:", "things:"}},
+		"in namespaces":      {func(o *Options) { o.Namespaces.Include = []string{"a", "b"} }, []string{"gadgets:a", "gadgets:b", "things:a", "things:b"}},
+		"by labels":          {func(o *Options) { o.NamespaceSelector = "team" }, []string{"gadgets:a", "things:a"}},
+		"by both":            {func(o *Options) { o.NamespaceSelector, o.Namespaces.Exclude = "team", []string{"a"} }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, m := sourcetest.New(t), newMemory()
+			for _, name := range []string{"namespaces:/a", "a/one", "gadgets:a/two"} {
+				server.Write(name, false)
+			}
+			l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
+				o.Resources = []schema.GroupVersionResource{all}
+				tt.adjust(o)
+			})
+			l.expectWatches(tt.want...)
+			var table []string
+			for _, object := range []string{"gadgets:a/two", "namespaces:/a", "things:a/one"} {
+				resource, _, _ := strings.Cut(object, ":")
+				if slices.ContainsFunc(tt.want, func(w string) bool { return w == resource+":" || w == resource+":a" }) {
+					table = append(table, object)
+				}
+			}
+			l.expectTable(table...)
+		})
+	}
+}
+
+// A resource that comes later is watched from then on: what exists of it is new, also without snapshots. When it is gone, its objects are
+// deleted, and its watch ends.
+func TestWildcardResourceComesAndGoes(t *testing.T) {
+	server, m := things(t, "a"), newMemory()
+	server.Defined = true
+	server.ServeGadgets(false)
+	begin := func() *life {
+		return live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
+			o.Resources, o.Exclude = []schema.GroupVersionResource{{Version: "v1", Resource: "*"}}, []schema.GroupResource{{Resource: "namespaces"}}
+			o.Snapshot, o.discovery = delta.SnapshotNever, 10*time.Millisecond
+		})
+	}
+	l := begin()
+	l.expectWatches("things:")
+	eventually(t, func() string { return differ(l.source.Status()[1].Known, 1) })
+	server.Write("gadgets:ns/g", false)
+	server.ServeGadgets(true)
+	l.expect("p", "u12/12/ADDED+i")
+	l.expectWatches("gadgets:", "things:")
+	server.Write("gadgets:ns/g", false)
+	l.expect("p", "u12/12/ADDED+i", "u12/13/MODIFIED")
+	l.stop()
+
+	server.ServeGadgets(false) // while it is stopped
+	l = begin()
+	l.expectSet("p", "gap 13-", "u12/13/DELETED+i")
+	l.expectWatches("things:")
+	if known := l.source.Status()[0]; known.Resource != "v1/*" || known.State != StateWatching || known.Known != 1 {
+		t.Errorf("the status of the wildcard is %+v", known)
+	}
+}
+
+// A wildcard takes each resource in one version: the one that is watched as long as that is served, else the one that the API server prefers.
+func TestVersionsOfWildcards(t *testing.T) {
+	served := func(names ...string) (all []Served) {
+		for _, name := range names {
+			gvr, err := delta.ParseResource(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, Served{GroupVersionResource: gvr, Namespaced: !strings.HasSuffix(name, "/nodes")})
+		}
+		return all
+	}
+	gvrs := func(names ...string) (all []schema.GroupVersionResource) {
+		for _, s := range served(names...) {
+			all = append(all, s.GroupVersionResource)
+		}
+		return all
+	}
+	both := served("g.io/v2/a", "g.io/v2/b", "g.io/v2/nodes", "g.io/v1/a", "g.io/v1/c", "other.io/v1/a")
+	all, first := schema.GroupVersionResource{Group: "g.io", Resource: "*"}, schema.GroupVersionResource{Group: "g.io", Version: "v1", Resource: "*"}
+	for name, tt := range map[string]struct {
+		options Options
+		watched []string
+		want    []string
+	}{
+		"preferred":      {Options{Resources: []schema.GroupVersionResource{all}}, nil, []string{"g.io/v2/a", "g.io/v2/b", "g.io/v2/nodes", "g.io/v1/c"}},
+		"watched":        {Options{Resources: []schema.GroupVersionResource{all}}, []string{"g.io/v1/a", "g.io/v1/b"}, []string{"g.io/v1/a", "g.io/v2/b", "g.io/v2/nodes", "g.io/v1/c"}},
+		"one version":    {Options{Resources: []schema.GroupVersionResource{first}}, nil, []string{"g.io/v1/a", "g.io/v1/c"}},
+		"in namespaces":  {Options{Resources: []schema.GroupVersionResource{all}, NamespaceSelector: "x"}, nil, []string{"g.io/v2/a", "g.io/v2/b", "g.io/v1/c"}},
+		"named":          {Options{Resources: append(gvrs("g.io/v1/a"), all)}, nil, []string{"g.io/v2/b", "g.io/v2/nodes", "g.io/v1/c"}},
+		"without others": {Options{Resources: []schema.GroupVersionResource{all}, Exclude: []schema.GroupResource{{Group: "g.io", Resource: "a"}}}, nil, []string{"g.io/v2/b", "g.io/v2/nodes", "g.io/v1/c"}},
+	} {
+		if got := tt.options.matching(both, gvrs(tt.watched...)); !slices.Equal(got, gvrs(tt.want...)) {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+	}
+}
