@@ -58,7 +58,7 @@ func (w *watcher) catchUp(ctx context.Context) bool {
 				newest, since, read = versionNumber(p.resourceVersion), time.Now(), true
 			}
 		}
-		if read && (w.reached(newest) || time.Since(since) > withoutBookmarks && w.hasBroughtAll(ctx)) {
+		if read && (w.reached(newest) || time.Since(since) > w.options.bookmarks && w.hasBroughtAll(ctx)) {
 			return w.leaving.Load()
 		}
 		select {

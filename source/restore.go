@@ -76,7 +76,7 @@ func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error)
 	}
 	for _, s := range sources {
 		if s.selection != nil {
-			s.selection.before = maps.Clone(ended)
+			s.selection.before, s.selection.raises = maps.Clone(ended), seen > 0 || s.options.HistoryLost
 		}
 	}
 	return ended, nil

@@ -2,6 +2,7 @@ package source
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -23,7 +24,8 @@ type selection struct {
 	groups     *groups       // nil without wildcards
 	changed    chan struct{}
 	// settled is set once all that is selected has watches, and later also if the last run had some: what is selected from then on may be new.
-	settled, later bool
+	// raises is set if something may have been sent of what is selected from now on, by an earlier watch.
+	settled, later, raises bool
 	// store is the state directory, and before are the watches of the last run that ended with it, until settled.
 	store  Store
 	before map[string]Meta
@@ -209,7 +211,7 @@ func (s *Source) adjust(ctx context.Context, running *sync.WaitGroup) {
 		}
 	}
 	if allScopes && allResources {
-		s.selection.settled, s.selection.later, s.selection.before = true, true, nil
+		s.selection.settled, s.selection.later, s.selection.raises, s.selection.before = true, true, true, nil
 	}
 }
 
@@ -228,11 +230,15 @@ func (s *Source) begin(ctx context.Context, running *sync.WaitGroup, resource sc
 	case l.later: // what exists in it may be new, and is sent also without snapshots
 		w.state.Absent = true
 	}
-	if l.later || s.options.HistoryLost || len(l.before) > 0 { // something may have been sent of it before
+	if l.raises {
 		w.raise = &raise{offset: s.options.Offset.Current()}
 	}
 	w.health.later = l.later
-	w.logger.Info("watching what is selected now")
+	level := slog.LevelDebug
+	if l.later {
+		level = slog.LevelInfo
+	}
+	w.logger.Log(ctx, level, "it is selected now: watching it")
 	s.mu.Lock()
 	s.watches = append(slices.Clone(s.watches), w)
 	s.mu.Unlock()

@@ -206,6 +206,77 @@ func TestNamespaceDeletedWhileStopped(t *testing.T) {
 	}
 }
 
+// Of a resource without bookmarks, lists show whether the watch has brought all.
+func TestNamespaceCeasesToMatchWithoutBookmarks(t *testing.T) {
+	server, m := sourcetest.New(t), newMemory()
+	server.NoBookmarks = true
+	for _, name := range []string{"namespaces:/a", "a/one", "a/two"} {
+		server.Write(name, false)
+	}
+	release := make(chan struct{})
+	l := selected(t, server, m, func(o *Options, l *life) {
+		o.bookmarks = 10 * time.Millisecond
+		l.after, l.released = 2, release
+	})
+	l.expectTable("things:a/one", "things:a/two")
+	l.snapshotsDone()
+	server.Write("a/one", false) // this blocks
+	server.Write("a/two", true)
+	server.Write("namespaces:/a", true)
+	time.Sleep(2 * selectInterval)
+	l.expectWatches("things:a")
+	close(release)
+	l.expectWatches()
+	l.expect("p", "u12/12/ADDED+s", "u13/13/ADDED+s", "u12/14/MODIFIED", "u13/15/DELETED", "u12/14/DELETED+i+left")
+}
+
+// What a lost state knew of a namespace is not known, nor what happened between an ended watch of all namespaces and the new ones: a gap record
+// precedes the snapshot.
+func TestSelectionBehindWhatIsNotKnown(t *testing.T) {
+	for name, before := range map[string]func(*Options){
+		"a lost state":                  nil,
+		"a watch of all the namespaces": func(*Options) {},
+		"a watch of another namespace":  func(o *Options) { o.Namespaces.Include = []string{"z"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, m := sourcetest.New(t), newMemory()
+			for _, name := range []string{"namespaces:/a", "a/one"} {
+				server.Write(name, false)
+			}
+			highest := uint64(0)
+			if before != nil {
+				l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { before(o) })
+				eventually(t, func() string {
+					if !l.source.Status()[0].Ready {
+						return "not ready"
+					}
+					return ""
+				})
+				l.snapshotsDone()
+				l.stop()
+				for _, d := range l.sent["p"] {
+					highest = max(highest, d.Sequence)
+				}
+			}
+			l := selected(t, server, m, func(o *Options, _ *life) { o.HistoryLost = before == nil })
+			l.expectTable("things:a/one")
+			l.snapshotsDone()
+			want := 1
+			if name == "a watch of another namespace" { // which is one that is not selected, and ends
+				want = 0
+			}
+			if got := len(l.gapRecords()); got != want {
+				t.Errorf("%d gap records, want %d", got, want)
+			}
+			for _, d := range l.sent["p"] {
+				if d != nil && d.Sequence <= highest {
+					t.Errorf("%s has the sequence %d, and %d was sent before", shortID(d), d.Sequence, highest)
+				}
+			}
+		})
+	}
+}
+
 // What cannot be read ends no watch, and shows.
 func TestUnreadableSelectionEndsNothing(t *testing.T) {
 	server, m := sourcetest.New(t), newMemory()

@@ -53,6 +53,7 @@ type Options struct {
 
 	absence   absenceRule   // [defaultAbsenceRule] if it is empty
 	discovery time.Duration // groupsInterval if it is 0
+	bookmarks time.Duration // withoutBookmarks if it is 0
 }
 
 // all are the pipelines of the source.
@@ -93,6 +94,9 @@ func New(client *Client, options Options, handler Handler, metrics *Metrics, log
 	}
 	if options.discovery == 0 {
 		options.discovery = groupsInterval
+	}
+	if options.bookmarks == 0 {
+		options.bookmarks = withoutBookmarks
 	}
 	if options.Offset == nil {
 		options.Offset = NoOffset()

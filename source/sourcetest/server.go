@@ -37,6 +37,8 @@ type Server struct {
 	// Inconsistent makes the answer to an expired continue token hold another one, for the rest of the present state, as a real
 	// server does.
 	Inconsistent bool
+	// NoBookmarks makes it send none, as where there is no watch cache.
+	NoBookmarks bool
 	// Defined makes it say that CRDs define the resources.
 	Defined bool
 	// Data is the value of a field that every object has, without what JSON escapes; without it there is none. It is set
@@ -490,7 +492,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, fr
 			}
 		}
 		position = last
-		if seconds < 10 && !s.silent {
+		if seconds < 10 && !s.silent && !s.NoBookmarks {
 			position = s.version
 			send("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":"v1","metadata":{"resourceVersion":"%d"}}`, kindOf(in.resource), position))
 		}

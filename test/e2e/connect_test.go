@@ -155,3 +155,35 @@ sinks: [{name: out, stdout: {}}]
 		}
 	}
 }
+
+// TestValidateConnectWildcards looks up what wildcards stand for, and checks the rights to that alone.
+func TestValidateConnectWildcards(t *testing.T) {
+	beside(t)
+	namespace := newNamespace(t, "connect")
+	account, err := plane(t).ServiceAccountConfig(t.Context(), namespace, "exporter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	grantOne(t, plane(t).Config(), namespace, "batch", "jobs")
+	file := writeConfig(t, t.TempDir(), fmt.Sprintf(`
+sources: [{name: s, resources: ["batch/*", "*.nothing.test"], namespaces: {include: [%s]}}]
+pipelines: [{name: p, sink: out}]
+sinks: [{name: out, stdout: {}}]
+`, namespace))
+	out, err := exec.CommandContext(within(t, 6*wide), raceBinary(t), "validate", "--connect", "--config", file,
+		"--kubeconfig", writeKubeconfig(t, account)).CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("got %v, want exit code 1", err)
+	}
+	in := "right of a Role in namespace " + namespace
+	for _, want := range []string{
+		"ok      batch/* (source s), of which there are 2\n", "ok      batch/v1/jobs (source s)\n", "ok      batch/v1/cronjobs (source s)\n",
+		"warning nothing.test/* (source s), of which there are 0: the API server has none yet",
+		"ok      " + in + `: {apiGroups: ["batch"], resources: ["jobs"]`, "failed  " + in + `: {apiGroups: ["batch"], resources: ["cronjobs"]`,
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("got\n%s\nwant %q in it", out, want)
+		}
+	}
+}

@@ -107,7 +107,7 @@ func checkWildcard(source string, wildcard schema.GroupVersionResource, found []
 			count++
 		}
 	}
-	c := check{name: fmt.Sprintf("%s (source %s): %d resources", delta.ResourceName(wildcard), source, count), optional: err == nil}
+	c := check{name: fmt.Sprintf("%s (source %s), of which there are %d", delta.ResourceName(wildcard), source, count), optional: err == nil}
 	if err == nil && count == 0 {
 		err = errors.New("the API server has none yet that can be watched")
 	}
