@@ -7,7 +7,7 @@
 // # What waits where
 //
 // Each object has its deltas in order, and one batch at a time holds an object. So there is order per object, and parallelism across objects. All
-// that waits of a namespace is a flow; cluster-scoped objects are one, and gaps and marks (the begin and end of a snapshot) are one.
+// that waits of a namespace is a flow; cluster-scoped objects are one, and gaps and marks (the ends of snapshots) are one.
 //
 // A delta is in memory, or in the log only, behind the cursor of its flow (log.go). A loader reads what is behind the cursors, the flows in turn, as
 // far as there is room (loader.go). The deltas of an object that fails leave memory once a commit has written them; a stub of each

@@ -54,7 +54,7 @@ func (l *life) expectMarks(name string, want ...string) {
 	})
 }
 
-// Marks stand around the first state, around what a pipeline that is new gets, and around nothing else.
+// A mark ends the first state, and what a pipeline that is new gets, and nothing else.
 func TestMarks(t *testing.T) {
 	server, m := things(t, "a", "b"), newMemory()
 	l := live(t, server, m, []string{"old"}, nil)
@@ -70,7 +70,7 @@ func TestMarks(t *testing.T) {
 	l = live(t, server, m, []string{"old"}, nil)
 	l.watching(14)
 	l.stop()
-	// One that comes back gets the marks of an empty snapshot: nothing exists any more.
+	// One that comes back gets the mark of an empty snapshot: nothing exists any more.
 	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) { l.died = true })
 	l.expectMarks("new", "completed 0 at 0 count 0 incomplete")
 	l.watching(14)
@@ -78,8 +78,8 @@ func TestMarks(t *testing.T) {
 	l.expect("new")
 }
 
-// The first mark of a snapshot waits for room in its pipeline, as its objects do. The watch goes on meanwhile.
-func TestFirstMarkWithoutRoomHoldsNothingUp(t *testing.T) {
+// A snapshot waits for room in its pipeline. The watch goes on meanwhile.
+func TestSnapshotWithoutRoomHoldsNothingUp(t *testing.T) {
 	server, m := things(t, "a"), newMemory() // 11
 	l := live(t, server, m, []string{"old"}, nil)
 	l.watching(11)
@@ -91,7 +91,7 @@ func TestFirstMarkWithoutRoomHoldsNothingUp(t *testing.T) {
 	select {
 	case <-l.waits:
 	case <-time.After(10 * time.Second):
-		t.Fatal("the mark does not wait for room")
+		t.Fatal("the snapshot does not wait for room")
 	}
 	server.Write("a", false) // 12
 	l.expect("old", "u11/12/MODIFIED")
@@ -102,7 +102,7 @@ func TestFirstMarkWithoutRoomHoldsNothingUp(t *testing.T) {
 	l.expectMarks("new", "completed 0 at 2 count 1")
 }
 
-// A snapshot that goes on after a restart is the same one: only so do its marks enclose all of it.
+// A snapshot that goes on after a restart is the same one: its mark names the sequence that its first records name.
 func TestMarksAcrossRestarts(t *testing.T) {
 	server, m := things(t, "a", "b", "c"), newMemory()
 	l := live(t, server, m, []string{"old"}, nil)
@@ -216,7 +216,7 @@ func TestSnapshotAfterAKillHasWhatThatRunSent(t *testing.T) {
 	l.expectMarks("p", "completed 0 at 3 count 2")
 	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED")
 	if repeated := l.delta("u13/13/ADDED"); repeated.SnapshotSequence == 0 {
-		t.Error("a transport drops what it has seen before the first mark")
+		t.Error("the record does not name the snapshot: a transport that has seen it drops it")
 	}
 	server.Write("new", false) // 14
 	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED", "u13/14/MODIFIED")

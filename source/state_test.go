@@ -965,7 +965,7 @@ func TestPositionRefusedAfterRestart(t *testing.T) {
 }
 
 // What the last interval of a killed run held is unknown until the server gave the history since.
-func TestUncleanLastsUntilTheHistoryIsSeen(t *testing.T) {
+func TestDoubtLastsUntilTheHistoryIsSeen(t *testing.T) {
 	server, m := things(t, "a"), newMemory()
 	l := live(t, server, m, []string{"p"}, nil)
 	l.watching(11)
@@ -986,12 +986,12 @@ func TestUncleanLastsUntilTheHistoryIsSeen(t *testing.T) {
 	l = live(t, server, m, []string{"p", "new"}, nil)
 	l.watching(13)
 	if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Reason != delta.GapLost {
-		t.Errorf("got gaps %+v, want one that is unclean", gaps)
+		t.Errorf("got gaps %+v, want one with the reason lost", gaps)
 	}
 }
 
 // A killed run may have sent more than the next one comes to see before it ends in good order.
-func TestUncleanLastsUntilTheLastRunIsPassed(t *testing.T) {
+func TestDoubtLastsUntilTheLastRunIsPassed(t *testing.T) {
 	for _, after := range []int{1, 2} {
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
 			server, m := things(t, "a"), newMemory()
@@ -1040,7 +1040,7 @@ func TestInterruptedRelist(t *testing.T) {
 	l = live(t, server, m, []string{"p"}, nil)
 	l.expectSet("p", "gap 13-17", "u11/15/ADDED+s", "u12/16/ADDED+s", "u12/16/MODIFIED+i", "u13/13/ADDED+s")
 	if l.gapRecords()[0].Reason != delta.GapLost {
-		t.Errorf("got gap %+v, want it unclean", l.gapRecords()[0])
+		t.Errorf("got gap %+v, want the reason lost", l.gapRecords()[0])
 	}
 	l.watching(17)
 	l.snapshotsDone()

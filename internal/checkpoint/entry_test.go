@@ -67,7 +67,7 @@ func FuzzKnown(f *testing.F) {
 // Whatever a file says of its run, of a watch, or of a log's size, it is opened, or set aside with a report; what it says
 // of itself is never taken for granted. One that says that it has another format is left alone.
 func FuzzFile(f *testing.F) {
-	f.Add([]byte(`{"format":1,"clusterUID":"c","epoch":1,"clean":true}`), []byte(`{"position":"9"}`), []byte(`{"entries":1,"bytes":9,"next":8}`))
+	f.Add([]byte(`{"format":1,"clusterUID":"c","offset":1,"clean":true}`), []byte(`{"position":"9"}`), []byte(`{"entries":1,"bytes":9,"next":8}`))
 	f.Add([]byte(`{"format":1}`), []byte(`{}`), []byte(`{"entries":1,"bytes":9,"next":7}`))
 	f.Add([]byte(`{"format":1}`), []byte(`{}`), []byte(`{"entries":2,"bytes":9,"next":8}`))
 	f.Add([]byte(`{"format":1,"rolledBack":true}`), []byte(`[]`), []byte(`{"entries":18446744073709551615,"bytes":-1,"next":0}`))

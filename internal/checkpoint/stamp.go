@@ -80,5 +80,5 @@ func (s *Store) LeadAlone(now uint64) {
 	}
 }
 
-// Unclean makes the store one whose last run did not end with a last commit.
-func (s *Store) Unclean() { s.info.Clean = false }
+// Doubt makes the store one whose last run did not end with a last commit: more may have been sent than it has.
+func (s *Store) Doubt() { s.info.Clean = false }

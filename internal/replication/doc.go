@@ -19,9 +19,9 @@
 // # Who may lead
 //
 // Each commit has a stamp: a lineage (random, made with an empty state), the term of the leader that wrote it, and a number that grows.
-// Annotations of the Lease name lineage, epoch, term and number of the newest copy: of a standby in sync, else the leader's own. They name
+// Annotations of the Lease name lineage, term and number of the newest copy: of a standby in sync, else the leader's own. They name
 // a commit that the next leader must not miss before its deltas are sent, even if no standby has it: a copy without it is then older. Term
-// and number compare in that order; another lineage or a lower epoch is older.
+// and number compare in that order; another lineage is older.
 //
 // A Lease is free when its leader gave it up, or did not renew it for its duration. Then a replica that is not older takes it at once, an
 // older one after staleWait, an empty one after five minutes: [Lease] checks that in the update that takes it. After an outage of the API
@@ -34,8 +34,10 @@
 //
 // A Lease without annotations was made by hand, perhaps while another leads: it is free once it was seen for its duration, or for that
 // of the former Lease, if a replica has read that and it is longer.
-// The Lease also names how high sequences were raised above resource versions. A replica without the commits that raised them begins
-// beyond that, so that the sequences of an object never go back. A leader that raises them by much renews the Lease before it sends them.
+//
+// The Lease also names the highest offset that leaders have added to resource versions to make sequences. A replica without the commit that
+// raised the offset begins with the one in the Lease, so that the sequences of an object never go back. A leader that has raised the offset
+// renews the Lease before it delivers anything.
 //
 // # When a leader must stop
 //
@@ -51,6 +53,6 @@
 // TLS with a certificate that the leader makes at its start and whose SHA-256 is in the Lease. A standby shows a token of its
 // ServiceAccount that was requested for that SHA-256 as audience, so it is worth nothing elsewhere, and the leader has the API server
 // review it. The leader answers with one for another audience of that SHA-256, so that whoever may write the Lease, and no more,
-// cannot give a standby a state, nor get it. Whoever may write it can still stop the replicas, use up epochs, and make the leader's Lease look ended to a
-// standby, so that both deliver until the leader's next renewal fails.
+// cannot give a standby a state, nor get it. Whoever may write it can still stop the replicas, raise terms and the offset, and make the
+// leader's Lease look ended to a standby, so that both deliver until the leader's next renewal fails.
 package replication

@@ -325,7 +325,7 @@ func (l *Lease) fill(spec *coordinationv1.LeaseSpec, now time.Time) {
 
 // written returns the state for a leader's Lease; l.mu is held. Before the first commit of its term that is what the last leader named:
 // if this one ends first, nothing was delivered, and the next one must still wait for a newer copy, send gap records,
-// or count its copy as unclean. If the Lease was deleted, the commits of leaders since are not known: then it is a commit that no copy
+// or doubt its own copy. If the Lease was deleted, the commits of leaders since are not known: then it is a commit that no copy
 // has.
 func (l *Lease) written(claim Claim, term uint64) Claim {
 	switch {

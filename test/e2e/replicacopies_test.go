@@ -57,11 +57,11 @@ func TestExtendedNewestCopyIsLate(t *testing.T) {
 		t.Errorf("the log says %v", line)
 	}
 	r.hook.Use(webhooktest.Accept())
-	expectAll(t, r.watched, r.writing.End(), r.read, oracle.CompareOptions{AllowGaps: true, AllowUnclean: true})
+	expectAll(t, r.watched, r.writing.End(), r.read, oracle.CompareOptions{AllowGaps: true, AllowLost: true})
 	gaps := gapsOf(r.read())
 	for _, gap := range gaps {
-		if !gap.Unclean {
-			t.Errorf("the gap %s is not unclean", gap.ID)
+		if gap.Reason != "lost" {
+			t.Errorf("the gap %s has the reason %s, want lost", gap.ID, gap.Reason)
 		}
 	}
 	if len(gaps) != 2 { // ConfigMaps and Deployments

@@ -268,7 +268,7 @@ func TestExtendedLeaderCutOffFromItsStandby(t *testing.T) {
 	second, _ := r.Leader()
 	more(t, r.read, 100)
 	if len(second.Logged("with an older state than the last leader had")) > 0 { // a busy machine: the leader noticed this cut too
-		expectAll(t, r.watched, r.writing.End(), r.read, oracle.CompareOptions{AllowGaps: true, AllowUnclean: true})
+		expectAll(t, r.watched, r.writing.End(), r.read, oracle.CompareOptions{AllowGaps: true, AllowLost: true})
 		return
 	}
 	if report := r.Expect(); report.Inferred > 0 {

@@ -25,9 +25,9 @@ type CompareOptions struct {
 	Since string
 	// AllowGaps accepts gap records and inferred ones. Between `from` and `to` of a gap only the net difference is due.
 	AllowGaps bool
-	// AllowUnclean accepts gaps of a kubeferry that was killed. What is due then is less: a deletion that was sent may be
+	// AllowLost accepts gaps with the reason lost: of a kubeferry that was killed. What is due then is less: a deletion that was sent may be
 	// sent again, and one of an object that lived in the gap only cannot be known.
-	AllowUnclean bool
+	AllowLost bool
 	// AllowHoles accepts that the oracle itself lost history, so that its report is a lenient one there.
 	AllowHoles bool
 

@@ -161,44 +161,44 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-func uncleanGap(from, to string) Record {
+func lostGap(from, to string) Record {
 	r := gapOf(from, to)
-	r.Unclean = true
+	r.Reason = "lost"
 	return r
 }
 
 func sequenced(r Record, sequence uint64) Record { r.Sequence = sequence; return r }
 
 // What a kubeferry may miss that was killed, and whose history is refused.
-func TestCompareUnclean(t *testing.T) {
+func TestCompareLost(t *testing.T) {
 	sent := func(more ...Record) []Record { // up to 14, of which it noted no more than 11 when it was killed
 		return append(slices.Clone(perfect()[:5]), more...)
 	}
 	old := inferred(rec("old", "u0", "13", Modified))
 	again := inferred(rec("web", "u2", "16", Added))
 	gone := func(sequence uint64) Record { return sequenced(inferred(rec("web", "u1", "11", Deleted)), sequence) }
-	gaps, unclean := CompareOptions{AllowGaps: true}, CompareOptions{AllowGaps: true, AllowUnclean: true}
+	gaps, lost := CompareOptions{AllowGaps: true}, CompareOptions{AllowGaps: true, AllowLost: true}
 	tests := []struct {
 		name                                        string
 		got                                         []Record
 		opts                                        CompareOptions
 		missing, unexpected, outOfOrder, unknowable int
 	}{
-		{name: "allowed", got: sent(uncleanGap("11", "16"), gone(15), again), opts: unclean},
-		{name: "forbidden", got: sent(uncleanGap("11", "16"), gone(15), again), opts: gaps, unexpected: 3},
-		{name: "a sequence before what was sent", got: sent(uncleanGap("11", "16"), gone(11), again), opts: unclean, unexpected: 1},
-		{name: "a sequence before the deletion", got: sent(uncleanGap("11", "16"), gone(14), again), opts: unclean, unexpected: 1},
-		{name: "a sequence after the new object", got: sent(uncleanGap("11", "18"), gone(17), again), opts: unclean, outOfOrder: 1},
-		{name: "a deletion told again", got: append(perfect(), uncleanGap("11", "16"), gone(15)), opts: unclean},
-		{name: "a deletion told again after a clean end", got: append(perfect(), gapOf("16", "16"), gone(15)), opts: unclean, unexpected: 1},
-		{name: "a life in the gap, sent in part", got: sent(uncleanGap("10", "16"), again), opts: unclean, unknowable: 1},
-		{name: "the same after a clean end", got: sent(gapOf("10", "16"), again), opts: unclean, missing: 1, unexpected: 2},
-		{name: "the object was noted", got: sent(uncleanGap("11", "16"), again), opts: unclean, missing: 1},
+		{name: "allowed", got: sent(lostGap("11", "16"), gone(15), again), opts: lost},
+		{name: "forbidden", got: sent(lostGap("11", "16"), gone(15), again), opts: gaps, unexpected: 3},
+		{name: "a sequence before what was sent", got: sent(lostGap("11", "16"), gone(11), again), opts: lost, unexpected: 1},
+		{name: "a sequence before the deletion", got: sent(lostGap("11", "16"), gone(14), again), opts: lost, unexpected: 1},
+		{name: "a sequence after the new object", got: sent(lostGap("11", "18"), gone(17), again), opts: lost, outOfOrder: 1},
+		{name: "a deletion told again", got: append(perfect(), lostGap("11", "16"), gone(15)), opts: lost},
+		{name: "a deletion told again after a clean end", got: append(perfect(), gapOf("16", "16"), gone(15)), opts: lost, unexpected: 1},
+		{name: "a life in the gap, sent in part", got: sent(lostGap("10", "16"), again), opts: lost, unknowable: 1},
+		{name: "the same after a clean end", got: sent(gapOf("10", "16"), again), opts: lost, missing: 1, unexpected: 2},
+		{name: "the object was noted", got: sent(lostGap("11", "16"), again), opts: lost, missing: 1},
 		{
-			name: "the object was sent again", opts: unclean, missing: 1,
-			got: append(slices.Clone(perfect()[:4]), uncleanGap("10", "16"), inferred(rec("web", "u1", "14", Modified)), again),
+			name: "the object was sent again", opts: lost, missing: 1,
+			got: append(slices.Clone(perfect()[:4]), lostGap("10", "16"), inferred(rec("web", "u1", "14", Modified)), again),
 		},
-		{name: "the state is older than what was sent", got: sent(uncleanGap("10", "16"), inferred(rec("web", "u1", "12", Added)), old, again), opts: unclean, missing: 1, outOfOrder: 1},
+		{name: "the state is older than what was sent", got: sent(lostGap("10", "16"), inferred(rec("web", "u1", "12", Added)), old, again), opts: lost, missing: 1, outOfOrder: 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

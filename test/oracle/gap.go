@@ -8,15 +8,14 @@ import (
 // gap is a gap record that arrived.
 type gap struct {
 	span
-	record  Record
-	at      int // its place among the first arrivals
-	unclean bool
+	record Record
+	at     int // its place among the first arrivals
 }
 
 func (c *comparison) newGap(r Record) gap {
 	from, _ := strconv.ParseUint(r.From, 10, 64)
 	to, _ := strconv.ParseUint(r.To, 10, 64)
-	return gap{span: span{c.version(from), c.version(to)}, record: r, at: c.at[r.ID], unclean: r.Unclean}
+	return gap{span: span{c.version(from), c.version(to)}, record: r, at: c.at[r.ID]}
 }
 
 // version is the resource version of a sequence: without the highest of the offsets in use that leaves one.
@@ -55,13 +54,13 @@ func (c *comparison) impossibleGap(r Record) string {
 	switch {
 	case !c.opts.AllowGaps:
 		return "a gap"
-	case r.Unclean && !c.opts.AllowUnclean:
-		return "an unclean gap"
+	case r.lost() && !c.opts.AllowLost:
+		return "a gap with the reason lost"
 	case err != nil || err2 != nil || from > to:
 		return fmt.Sprintf("it goes from %q to %q", r.From, r.To)
 	case c.opts.newest != 0 && c.version(to) > c.opts.newest:
 		return fmt.Sprintf("it goes to %d, the server is at %d", c.version(to), c.opts.newest)
-	case r.Unclean: // it begins at the last commit, and more was sent
+	case r.lost(): // it begins at the last commit, and more was sent
 		return ""
 	}
 	g := c.newGap(r)

@@ -96,7 +96,7 @@ func (c *comparison) outOfPlace(r Record, seen change) string {
 	switch {
 	case r.Sequence != 0 && !seen.net && c.version(r.Sequence) < seen.rank:
 		return "its sequence is before the deletion at " + seen.version
-	case c.ended[r.UID] && !slices.ContainsFunc(c.gapsOf(r), func(g gap) bool { return g.unclean }):
+	case c.ended[r.UID] && !slices.ContainsFunc(c.gapsOf(r), func(g gap) bool { return g.record.lost() }):
 		return "the deletion was sent before"
 	}
 	return ""
@@ -205,14 +205,14 @@ func (c *comparison) excused(ch change, later []change, lost []gap) bool {
 	return false
 }
 
-// unknowable reports whether a deletion lies in the range of an unclean gap, together with all of the object's life that the
+// unknowable reports whether a deletion lies in the range of a gap with the reason lost, together with all of the object's life that the
 // kubeferry had sent before the gap: it was killed before it noted that the object exists.
 func (c *comparison) unknowable(born, ch change, lost []gap) bool {
 	if ch.typ != Deleted || born.typ != Added {
 		return false
 	}
 	return slices.ContainsFunc(lost, func(g gap) bool {
-		return g.unclean && g.contains(born.rank) && g.contains(ch.rank) &&
+		return g.record.lost() && g.contains(born.rank) && g.contains(ch.rank) &&
 			!slices.ContainsFunc(c.byUID[ch.uid], func(r Record) bool { return c.at[r.ID] > g.at })
 	})
 }

@@ -177,7 +177,7 @@ func assemble(id, subject, sequence string, data payload) (Record, error) {
 		fault("%w", err)
 	}
 	if r.Type == Gap {
-		r.From, r.To, r.Reason, r.Unclean = data.From, data.To, data.Reason, data.Reason == "lost"
+		r.From, r.To, r.Reason = data.From, data.To, data.Reason
 		if data.Namespace != r.Namespace {
 			fault("namespace %q beside subject %q", data.Namespace, subject)
 		}

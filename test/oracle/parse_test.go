@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 		{"JSON", oracle.ParseJSON, plain, modified},
 		{"a history that went back", oracle.ParseJSON, strings.NewReplacer("eu/1/4f0c", "eu/1+2/4f0c", `"000`, `"002`).Replace(plain), renewed},
 		{"gap", oracle.ParseCloudEvent, gap, oracle.Record{
-			ID: "eu/abc/10-20/GAP", Type: oracle.Gap, Namespace: "shop", From: "00000000000000000010", To: "00000000000000000020", Reason: "lost", Unclean: true,
+			ID: "eu/abc/10-20/GAP", Type: oracle.Gap, Namespace: "shop", From: "00000000000000000010", To: "00000000000000000020", Reason: "lost",
 			Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"},
 		}},
 		{

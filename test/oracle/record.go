@@ -31,8 +31,6 @@ type Record struct {
 	// From and To are the resource versions that bound the missing history of a record of type GAP. To is empty where the resource is gone,
 	// which an oracle cannot judge.
 	From, To, Reason string
-	// Unclean is set if the reason is that the run before was killed, or its state lost.
-	Unclean bool
 	// Of a mark: the sequence of the snapshot, with how many objects, whether anything follows from it, and what it lacks.
 	Of       string
 	Count    int
@@ -77,3 +75,6 @@ func parsePath(path string, resource schema.GroupVersionResource) (namespace, na
 	}
 	return namespace, name, nil
 }
+
+// lost reports whether it is a gap of which the reason is that the run before was killed, or its state lost.
+func (r Record) lost() bool { return r.Reason == "lost" }

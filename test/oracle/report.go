@@ -14,7 +14,7 @@ type Report struct {
 	Unexpected []string
 	// OutOfOrder records arrived for the first time after a later change of the same object.
 	OutOfOrder []string
-	// Unknowable deletions did not arrive and need not have: an unclean gap covers them. Their objects still exist for whoever
+	// Unknowable deletions did not arrive and need not have: a gap with the reason lost covers them. Their objects still exist for whoever
 	// got the records.
 	Unknowable []string
 	// Duplicates are ids that arrived again, once per extra arrival. At least once allows them.

@@ -427,7 +427,7 @@ func (w *world) arrived(l *line) string {
 // gapRange is the range of a gap record.
 type gapRange struct {
 	from, to int
-	unclean  bool
+	lost     bool
 }
 
 // check holds what was stored against what happened.
@@ -496,7 +496,7 @@ func (w *world) check(rt *rapid.T) {
 			}
 			before := last[key]
 			switch {
-			case a.inferred && a.kind == "DELETED" && ended[a.uid]: // sent again, as it may be after an unclean end
+			case a.inferred && a.kind == "DELETED" && ended[a.uid]: // sent again, as it may be after a kill
 			// A killed run may have sent it in a snapshot that it began.
 			case a.inferred && a.kind == "DELETED" && a.order < before.order && l.joins > 0 && !came[a.uid]:
 			case a.order < before.order, a.order == before.order && a.kind == before.kind && !a.snapshot && !a.inferred:
@@ -514,9 +514,9 @@ func (w *world) check(rt *rapid.T) {
 				delete(state, key)
 			}
 		}
-		unclean := false
+		lost := false
 		for _, of := range gaps {
-			unclean = unclean || slices.ContainsFunc(of, func(g gapRange) bool { return g.unclean })
+			lost = lost || slices.ContainsFunc(of, func(g gapRange) bool { return g.lost })
 		}
 		if len(gaps) > 0 && !w.compacts {
 			fail("a gap where nothing was refused")
@@ -541,7 +541,7 @@ func (w *world) check(rt *rapid.T) {
 			}
 		}
 		for key, a := range state {
-			if !unclean || ends[a.uid] == 0 {
+			if !lost || ends[a.uid] == 0 {
 				fail("%s still exists, %s", key, a.id)
 			}
 		}
@@ -767,7 +767,7 @@ func readArrival(r sinks.Record) arrival {
 	if a.kind == "GAP" {
 		from, to, _ := strings.Cut(parts[2], "-")
 		a.gap.from, a.gap.to = versionOf(from), versionOf(to)
-		a.gap.unclean = strings.Contains(string(r.Body), `"reason":"lost"`)
+		a.gap.lost = strings.Contains(string(r.Body), `"reason":"lost"`)
 		return a
 	}
 	if a.kind == "SNAPSHOT" {

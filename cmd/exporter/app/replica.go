@@ -243,7 +243,7 @@ func (r *replica) begin(store *checkpoint.Store, offset func(uint64) *source.Off
 		return nil, &FailureError{errors.Join(errors.New("the state that this replica took the Lease with cannot be used; what is left of it counts at the next start"), store.Close())}
 	}
 	if claim := r.claim(); status.Behind || info.Replica != nil && claim != status.Before {
-		store.Unclean() // others may have led since, even if a deleted Lease does not show it
+		store.Doubt() // others may have led since, even if a deleted Lease does not show it
 	}
 	if status.Behind {
 		r.logger.Error("this replica leads with an older state than the last leader had: no replica with a newer state came in time",
@@ -261,7 +261,7 @@ func (r *replica) begin(store *checkpoint.Store, offset func(uint64) *source.Off
 		r.historyLost = true
 	}
 	if r.historyLost {
-		store.Unclean()
+		store.Doubt()
 	}
 	r.offset = offset(max(info.Offset, status.Offset))
 	stamp = stamp.Begin(status.Term)

@@ -18,7 +18,7 @@ import (
 func TestKilledAndHistoryRefused(t *testing.T) {
 	disturbing(t)
 	config := plane(t).Config()
-	namespace := newNamespace(t, "unclean")
+	namespace := newNamespace(t, "lost")
 	kinds := []load.Resource{load.Events()} // etcd itself serves their watches
 	hook := webhooktest.Start(t)
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
@@ -59,7 +59,7 @@ func TestKilledAndHistoryRefused(t *testing.T) {
 		e.WaitReady()
 		committed.Wait(2) // else the same gap record is sent once more
 	}
-	report := expectAll(t, watched, running.End(), read, oracle.CompareOptions{AllowGaps: true, AllowUnclean: true})
+	report := expectAll(t, watched, running.End(), read, oracle.CompareOptions{AllowGaps: true, AllowLost: true})
 	t.Logf("killed %d times; %s", len(secured), report)
 
 	records := read()
@@ -68,7 +68,7 @@ func TestKilledAndHistoryRefused(t *testing.T) {
 	if len(late) == 0 {
 		t.Error("whatever was acknowledged was committed before each kill")
 	}
-	expectUncleanGaps(t, hook, records, secured)
+	expectLostGaps(t, hook, records, secured)
 	unknown := func(r oracle.Record) bool {
 		return slices.ContainsFunc(report.Unknowable, func(id string) bool { return strings.HasPrefix(id, clusterName+"/"+r.UID+"/") })
 	}
@@ -88,9 +88,9 @@ func behind(records []oracle.Record) (ids []string) {
 	return ids
 }
 
-// expectUncleanGaps fails unless there is a gap marked as unclean for each kill, from no earlier than what was acknowledged before the moment that the
+// expectLostGaps fails unless there is a gap with the reason lost for each kill, from no earlier than what was acknowledged before the moment that the
 // last commit before it secured.
-func expectUncleanGaps(t *testing.T, hook *webhooktest.Receiver, records []oracle.Record, moments []time.Time) {
+func expectLostGaps(t *testing.T, hook *webhooktest.Receiver, records []oracle.Record, moments []time.Time) {
 	t.Helper()
 	gaps := gapsOf(records)
 	if len(gaps) != len(moments) {
@@ -98,8 +98,8 @@ func expectUncleanGaps(t *testing.T, hook *webhooktest.Receiver, records []oracl
 	}
 	for n, gap := range gaps {
 		from, err := strconv.ParseUint(gap.From, 10, 64)
-		if err != nil || !gap.Unclean {
-			t.Errorf("after kill %d comes %+v, want a gap that says unclean", n, gap)
+		if err != nil || gap.Reason != "lost" {
+			t.Errorf("after kill %d comes %+v, want a gap with the reason lost", n, gap)
 		}
 		secured := uint64(0)
 		for _, request := range hook.Requests() {
