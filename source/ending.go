@@ -42,8 +42,9 @@ func (w *watcher) knowsNothing() bool {
 }
 
 // catchUp waits until the watch has brought everything that had happened when it began to leave the selection: the objects of a namespace that
-// was deleted were deleted before it. It returns false if the watch is selected again, or ctx has ended.
-func (w *watcher) catchUp(ctx context.Context) bool {
+// was deleted were deleted before it. It returns false if the watch is selected again, or ctx has ended. gone is set if the namespace was deleted
+// with the right to read it, so that nothing more can be read.
+func (w *watcher) catchUp(ctx context.Context) (ends, gone bool) {
 	w.mu.Lock()
 	w.cut() // the next watch is a short one
 	w.unlock()
@@ -51,7 +52,10 @@ func (w *watcher) catchUp(ctx context.Context) bool {
 	var since time.Time
 	for read := false; w.leaving.Load(); {
 		if w.knowsNothing() {
-			return true
+			return true, false
+		}
+		if w.health.isForbidden() && w.namespaceGone(ctx) {
+			return w.leaving.Load(), true
 		}
 		if !read {
 			if p, err := w.collection.newest(ctx); err == nil {
@@ -59,15 +63,23 @@ func (w *watcher) catchUp(ctx context.Context) bool {
 			}
 		}
 		if read && (w.reached(newest) || time.Since(since) > w.options.bookmarks && w.hasBroughtAll(ctx)) {
-			return w.leaving.Load()
+			return w.leaving.Load(), false
 		}
 		select {
 		case <-time.After(selectInterval):
 		case <-ctx.Done():
-			return false
+			return false, false
 		}
 	}
-	return false
+	return false, false
+}
+
+// namespaceGone reports whether a list shows that there is no such namespace. Then nothing in it exists any more.
+func (w *watcher) namespaceGone(ctx context.Context) bool {
+	name := w.collection.namespace
+	all := collection{client: w.collection.client, resource: namespaces, fieldSelector: "metadata.name=" + name}
+	p, err := all.list(ctx, metav1.ListOptions{})
+	return err == nil && name != "" && !slices.ContainsFunc(p.objects, func(o *delta.Object) bool { return o.Name() == name })
 }
 
 // reached reports whether the position is at a resource version.

@@ -26,7 +26,7 @@ func (w *watcher) gone(ctx context.Context) error {
 	if err := w.handler.Commit(ctx); err != nil { // else a run after a kill would find the objects as they are known, and send nothing
 		return err
 	}
-	w.logger.Warn("the resource is gone, and what happened since the position cannot be read: a gap; what was known of is deleted",
+	w.logger.Warn("the resource is gone, or its namespace, and what happened since the position cannot be read: a gap; what was known of is deleted",
 		"resourceVersion", w.state.Position)
 	if err := w.gap(ctx, 0, delta.GapGone); err != nil {
 		return err

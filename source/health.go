@@ -230,6 +230,13 @@ func (h *health) handOver(ctx context.Context, at time.Time, call func(context.C
 	return err
 }
 
+// isForbidden reports whether a right of the watch is missing.
+func (h *health) isForbidden() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.forbidden != nil
+}
+
 // wasRead reports whether the state was read once in this run.
 func (h *health) wasRead() bool {
 	h.mu.Lock()

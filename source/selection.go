@@ -252,12 +252,16 @@ func (s *Source) unselect(ctx context.Context, running *sync.WaitGroup, w *watch
 	}
 	running.Go(func() {
 		defer w.ending.Store(false)
-		if !atOnce && !w.catchUp(ctx) {
-			return
+		gone := false
+		if !atOnce {
+			var ends bool
+			if ends, gone = w.catchUp(ctx); !ends {
+				return
+			}
 		}
 		w.stop()
 		<-w.stopped
-		if w.leave(ctx) != nil {
+		if gone && w.gone(ctx) != nil || w.leave(ctx) != nil {
 			return // ctx has ended
 		}
 		w.logger.Info("the watch has ended: it is not selected any more")

@@ -2,9 +2,12 @@ package source
 
 import (
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -206,6 +209,46 @@ func TestNamespaceDeletedWhileStopped(t *testing.T) {
 	}
 }
 
+// A namespace may be deleted with the right to read it: what was not read then is told as what a resource leaves that is gone.
+func TestNamespaceDeletedWithItsRight(t *testing.T) {
+	server, m := sourcetest.New(t), newMemory()
+	for _, name := range []string{"namespaces:/a", "namespaces:/b", "a/one", "b/two"} {
+		server.Write(name, false)
+	}
+	var forbidden atomic.Bool
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if !forbidden.Load() || !strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/a/") {
+			return false
+		}
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
+		return true
+	})
+	l := selected(t, front, m, nil)
+	l.expectTable("things:a/one", "things:b/two")
+	l.snapshotsDone()
+	forbidden.Store(true)
+	server.SetSilent(true)
+	server.Write("a/one", true)
+	server.Cut(false)
+	server.SetSilent(false)
+	eventually(t, func() string {
+		for _, w := range l.source.Status() {
+			if w.Namespace == "a" && w.State == StateFailing {
+				return ""
+			}
+		}
+		return "nothing fails"
+	})
+	l.expectWatches("things:a", "things:b") // the namespace exists
+	server.Write("namespaces:/a", true)
+	l.expectWatches("things:b")
+	l.expectTable("things:b/two")
+	if gaps := l.gapRecords(); len(gaps) != 1 || gaps[0].Reason != delta.GapGone || gaps[0].Namespace != "a" {
+		t.Errorf("gap records %+v", gaps)
+	}
+}
+
 // Of a resource without bookmarks, lists show whether the watch has brought all.
 func TestNamespaceCeasesToMatchWithoutBookmarks(t *testing.T) {
 	server, m := sourcetest.New(t), newMemory()
@@ -223,8 +266,6 @@ func TestNamespaceCeasesToMatchWithoutBookmarks(t *testing.T) {
 	server.Write("a/one", false) // this blocks
 	server.Write("a/two", true)
 	server.Write("namespaces:/a", true)
-	time.Sleep(2 * selectInterval)
-	l.expectWatches("things:a")
 	close(release)
 	l.expectWatches()
 	l.expect("p", "u12/12/ADDED+s", "u13/13/ADDED+s", "u12/14/MODIFIED", "u13/15/DELETED", "u12/14/DELETED+i+left")
@@ -298,7 +339,12 @@ func TestUnreadableSelectionEndsNothing(t *testing.T) {
 	l.expectWatches("things:a")
 	l.stop()
 	l = selected(t, server, m, nil) // it still cannot be read
-	time.Sleep(3 * selectInterval)
+	eventually(t, func() string {
+		if namespaces := l.source.Status()[0]; namespaces.State != StateFailing {
+			return "it can be read"
+		}
+		return ""
+	})
 	l.expectWatches("things:a")
 	server.Deny(0, 0)
 	server.Write("a/one", false)
