@@ -11,7 +11,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// This file ends a watch that is not selected any more while its source runs: nothing that happened before is lost.
+// This file ends a watch that is not selected any more, while its source runs or since an edit: nothing that happened before is lost.
 
 const (
 	// endingTimeout is how long the watches of one that ends stay open: the API server sends a bookmark before it ends each.
@@ -110,7 +110,7 @@ func (w *watcher) hasBroughtAll(ctx context.Context) bool {
 }
 
 // leave tells the pipelines that what is known is not selected any more: by a DELETED to those with `onLeave: deleted`, and by the mark of an
-// empty snapshot. Its sequence is above all that was sent; whatever a later watch of the same name sends is above that. An error means that
+// empty snapshot. Their sequence is above all that was sent; whatever a later watch of the same name sends is above that. An error means that
 // ctx has ended.
 func (w *watcher) leave(ctx context.Context) error {
 	w.mu.Lock()
@@ -120,28 +120,28 @@ func (w *watcher) leave(ctx context.Context) error {
 	if w.known().len() == 0 && len(s.Doubt) == 0 && len(s.Snapshots) == 0 && s.Gap == "" && !s.Begun {
 		return nil // all that pipelines had is deleted
 	}
-	sent := w.sequence(s.Seen)
+	last := w.sequence(s.Seen)
 	w.handler.Update(func() {
 		w.reading = false
 		w.known().beginRound()
 		w.raiseOffset(0)
-		w.options.Offset.raise(w.options.Offset.Current() + s.Seen)
+		w.options.Offset.raise(last)
 		s.changed = true
 	})
 	if err := w.handler.Commit(ctx); err != nil {
 		return err
 	}
-	mark := max(w.options.Offset.Current(), sent+1)
+	sequence := max(w.options.Offset.Current(), last+1)
 	err := w.eachUnseen(ctx, func(key objectKey, object knownObject) error {
 		w.at = time.Now()
 		if w.store == nil { // the sequence of its next ADDED would not be above that of a DELETED
 			w.handler.Update(func() { w.known().remove(key) })
 			return nil
 		}
-		return w.emitLeft(ctx, key, object, s.Seen)
+		return w.emitLeft(ctx, key, object, sequence)
 	})
 	if err != nil {
 		return err
 	}
-	return w.endEmpty(ctx, mark)
+	return w.endEmpty(ctx, sequence)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
@@ -28,7 +30,7 @@ type Store interface {
 
 // Restore makes sources begin where the last run ended. It must be called before Run, with all of them, and makes them
 // record what the next Capture returns. A watch goes on from that of the same source, resource and namespace, and from no other. It returns
-// the watches of the last run that are not configured any more, by their ids.
+// the watches of the last run that are not configured any more, by their ids, but for those that an edit ends: these run once more, to say so.
 func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error) {
 	ended = map[string]Meta{}
 	var seen uint64
@@ -51,6 +53,11 @@ func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error)
 	}
 	kept := map[string]Meta{}
 	edited := false // also by filters: what left them may pass again in the same version
+	for _, s := range sources {
+		for _, w := range s.restoreEnded(ended, sources) {
+			watches, edited = append(watches, w), true
+		}
+	}
 	for _, w := range watches {
 		w.keepIn(store)
 		if meta, ok := ended[w.id]; ok {
@@ -82,6 +89,39 @@ func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error)
 	return ended, nil
 }
 
+// restoreEnded adds the watches of the last run that an edit of the source ends: a resource or a namespace is not listed any more. What their
+// pipelines have of them is said to have left (leave). That is not for a resource that others watch for one of the pipelines now: the mark
+// would hide what these send.
+func (s *Source) restoreEnded(last map[string]Meta, sources []*Source) (added []*watcher) {
+	for id, meta := range last {
+		resource, err := delta.ParseResource(meta.Resource)
+		if meta.Source != s.options.Name || err != nil || slices.ContainsFunc(s.watches, func(w *watcher) bool { return w.id == id }) ||
+			slices.ContainsFunc(sources, func(other *Source) bool { return other.watchesSome(resource, &meta) }) {
+			continue
+		}
+		w := s.newWatch(resource, scope{namespace: meta.Namespace, namespaces: meta.Namespaces})
+		w.outdated, w.health.later = true, true
+		w.leaving.Store(true)
+		added = append(added, w)
+	}
+	s.watches = append(s.watches, added...)
+	return added
+}
+
+// watchesSome reports whether a source watches some of what a watch of the last run did, or may do so, for one of its pipelines.
+func (s *Source) watchesSome(resource schema.GroupVersionResource, last *Meta) bool {
+	shares := slices.ContainsFunc(last.Pipelines, func(pipeline string) bool { return slices.Contains(s.options.Pipelines, pipeline) })
+	selects := s.selection != nil && (s.options.covered(resource) || slices.Contains(s.options.named(), resource))
+	return shares && (selects || slices.ContainsFunc(s.watches, func(w *watcher) bool {
+		return w.collection.resource == resource && overlap(w.state.Namespace, last.Namespace)
+	}))
+}
+
+// overlap reports whether two watches of a resource, each in a namespace or in all, have objects in common.
+func overlap(namespace, other string) bool {
+	return namespace == other || namespace == "" || other == ""
+}
+
 // keepIn makes a watch keep its state in the state directory.
 func (w *watcher) keepIn(store Store) {
 	w.store, w.state.known, w.state.changed = store, newKnownSet(true, w.options.Previous), true
@@ -97,8 +137,7 @@ func (w *watcher) edited(last *Meta) bool {
 // the two is not known.
 func (w *watcher) follows(ended map[string]Meta) bool {
 	for _, last := range ended {
-		overlaps := last.Namespace == w.state.Namespace || last.Namespace == "" || w.state.Namespace == ""
-		if last.Resource == w.state.Resource && overlaps && slices.ContainsFunc(last.Pipelines, func(pipeline string) bool {
+		if last.Resource == w.state.Resource && overlap(last.Namespace, w.state.Namespace) && slices.ContainsFunc(last.Pipelines, func(pipeline string) bool {
 			return slices.Contains(w.options.Pipelines, pipeline)
 		}) {
 			return true

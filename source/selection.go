@@ -190,6 +190,9 @@ func (s *Source) adjust(ctx context.Context, running *sync.WaitGroup) {
 		inScope[scope.namespace] = true
 	}
 	for _, w := range s.all() {
+		if w.outdated {
+			continue
+		}
 		r := w.collection.resource
 		there[place{r, w.collection.namespace}] = true
 		served := slices.Contains(resources, r)
@@ -261,13 +264,23 @@ func (s *Source) unselect(ctx context.Context, running *sync.WaitGroup, w *watch
 		}
 		w.stop()
 		<-w.stopped
-		if gone && w.gone(ctx) != nil || w.leave(ctx) != nil {
+		if gone && w.gone(ctx) != nil {
 			return // ctx has ended
 		}
-		w.logger.Info("the watch has ended: it is not selected any more")
-		w.handler.Exclusive(func() { s.forget(w) })
-		s.selection.wake()
+		if s.end(ctx, w) {
+			s.selection.wake()
+		}
 	})
+}
+
+// end ends a watch that runs no more, unless ctx ends first.
+func (s *Source) end(ctx context.Context, w *watcher) bool {
+	if w.leave(ctx) != nil {
+		return false
+	}
+	w.logger.Info("the watch has ended: it is not selected any more")
+	w.handler.Exclusive(func() { s.forget(w) })
+	return true
 }
 
 // forget removes a watch that has ended. It is called inside the handler's calls.

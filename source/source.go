@@ -170,6 +170,10 @@ func (s *Source) Name() string { return s.options.Name }
 func (s *Source) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, w := range s.all() {
+		if w.outdated {
+			running.Go(func() { s.end(ctx, w) })
+			continue
+		}
 		w.start(ctx, &running)
 	}
 	if s.selection != nil {

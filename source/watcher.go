@@ -51,6 +51,8 @@ type watcher struct {
 	stop            context.CancelFunc
 	stopped         chan struct{}
 	leaving, ending atomic.Bool
+	// outdated is set for a watch of the last run that an edit ends. It opens no watch.
+	outdated bool
 	// Set by Restore, and used once.
 	suspect chan struct{} // asks for a check
 	cut     func()        // ends the open watch

@@ -1,0 +1,65 @@
+package source
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubeferry/kubeferry/internal/delta"
+	"github.com/kubeferry/kubeferry/source/sourcetest"
+)
+
+// after begins a life whose pipelines have what those of another one were sent.
+func after(t *testing.T, before *life, server *sourcetest.Server, m *memory, adjust func(*Options)) *life {
+	return live(t, server, m, []string{"p"}, func(o *Options, l *life) {
+		l.sent["p"] = before.sent["p"]
+		l.marks, l.marked = map[string][]*delta.Mark{"p": before.marks["p"]}, map[string][]int{}
+		adjust(o)
+	})
+}
+
+// What an edit of the file does not list any more leaves the table, also if the run in between is killed, and what is listed then in another
+// way stays.
+func TestEditEndsAWatch(t *testing.T) {
+	things, others := sourcetest.Things, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	for name, test := range map[string]struct {
+		resources []schema.GroupVersionResource
+		include   []string
+		watches   []string
+		table     []string
+	}{
+		"a namespace": {[]schema.GroupVersionResource{things}, []string{"a"}, []string{"things:a"}, []string{"things:a/one"}},
+		"a resource":  {[]schema.GroupVersionResource{others}, nil, []string{"namespaces:"}, []string{"namespaces:/a"}},
+		"all namespaces instead": {
+			[]schema.GroupVersionResource{things}, nil, nil, []string{"things:a/one", "things:b/two"}, // the program forgets the others
+		},
+	} {
+		for _, killed := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				server, m := sourcetest.New(t), newMemory()
+				for _, name := range []string{"namespaces:/a", "a/one", "b/two"} {
+					server.Write(name, false)
+				}
+				l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"a", "b"} })
+				l.expectTable("things:a/one", "things:b/two")
+				l.expectWatches("things:a", "things:b")
+				l.stop()
+				edit := func(o *Options) { o.Resources, o.Namespaces.Include = test.resources, test.include }
+				l = after(t, l, server, m, edit)
+				if killed {
+					l.expectTable(test.table...)
+					l.crash()
+					l = after(t, l, server, m, edit)
+				}
+				l.expectTable(test.table...)
+				if test.watches != nil {
+					l.expectWatches(test.watches...)
+				}
+				server.Write("a/one", false)
+				server.Write("namespaces:/a", false)
+				l.expectTable(test.table...)
+				l.stop()
+			})
+		}
+	}
+}
