@@ -9,11 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kubeferry/kubeferry/test/internal/exampleprograms"
 	"github.com/kubeferry/kubeferry/test/internal/process"
+	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
 
 // consumer is one of the examples. It is killed and started again over the same database.
@@ -109,6 +111,28 @@ func (c *consumer) member() *consumer {
 	other.name += " (another member)"
 	other.options.Log = filepath.Join(c.t.TempDir(), "log")
 	return &other
+}
+
+// language is the one that it is written in.
+func (c *consumer) language() string { return strings.Fields(c.name)[0] }
+
+// expectMembers waits until so many members of a group share all partitions.
+func expectMembers(t *testing.T, broker *kafkatest.Broker, group string, members int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%d members of the group %s", members, group), func() error {
+		assigned, err := broker.Assigned(t.Context(), group)
+		if err != nil {
+			return err
+		}
+		sum := 0
+		for _, n := range assigned {
+			sum += n
+		}
+		if len(assigned) != members || slices.Contains(assigned, 0) || sum != partitions {
+			return fmt.Errorf("the members have %v partitions", assigned)
+		}
+		return nil
+	})
 }
 
 // Start starts it. With the test it is killed.

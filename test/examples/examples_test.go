@@ -75,7 +75,7 @@ func TestExamples(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("whsec_"+base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var consumers []*consumer
+	var consumers, members []*consumer
 	var hooks []*witness
 	for _, language := range []string{"go", "python"} {
 		port, err := freeport.Pick()
@@ -93,9 +93,11 @@ func TestExamples(t *testing.T) {
 	for _, c := range slices.Clone(consumers) {
 		// The members of a group share the partitions: none has all of them. One of Java takes much of a machine.
 		if strings.HasSuffix(c.name, "kafka") && (c.name != "java kafka" || soak) {
-			consumers = append(consumers, c.member())
+			members = append(members, c.member())
 		}
 	}
+	consumers = append(consumers, members...)
+	inOrder := newOrdered(t, bus.URLs()[0])
 
 	pipelines := []string{"kafka", "jetstream", "hook-go", "hook-python"}
 	both := newExporters(t, plane, namespace, fmt.Sprintf(`
@@ -122,6 +124,7 @@ sinks:
 	for _, c := range consumers {
 		c.Start()
 	}
+	inOrder.Start()
 
 	for _, c := range consumers {
 		if strings.HasSuffix(c.name, "webhook") {
@@ -165,10 +168,20 @@ sinks:
 	killed.process.Kill()
 	killed.Start()
 
-	next("the examples are killed")
+	next("one member of each group is killed, and the other one gets all partitions; then all examples are killed")
+	for _, c := range members {
+		expectMembers(t, broker, c.language(), 2)
+		c.process.Kill()
+	}
+	for _, c := range members {
+		expectMembers(t, broker, c.language(), 1)
+		c.Start()
+	}
 	for _, c := range consumers {
 		c.Restart()
 	}
+	inOrder.kill()
+	inOrder.Start()
 
 	next("the brokers are killed")
 	bus.Kill(0)
@@ -197,7 +210,7 @@ sinks:
 	}
 	leader(t, both, (*exporter).inSync)
 
-	next("the examples are killed while snapshots run, and miss that an object is gone; those of Kafka read all again")
+	next("the examples are killed while snapshots run, and miss that an object is gone; those of Kafka and JetStream read all again")
 	leads, _ = leader(t, both, (*exporter).inSync)
 	list := make(chan struct{})
 	var held atomic.Int64
@@ -220,11 +233,18 @@ sinks:
 		c.expectRunning()
 		c.process.Kill()
 	}
+	inOrder.kill()
+	inOrder.plant()
+	inOrder.Start()
+	durables := []string{"go-again", "python-again"}
+	for _, durable := range durables {
+		take(t, bus.URLs()[0], topic, durable, 200)
+	}
 	for _, c := range consumers {
 		c.plant()
 		for n, arg := range c.options.Args {
 			if slices.Contains([]string{"go", "python", "java"}, arg) {
-				c.options.Args[n] = arg + "-again" // another group
+				c.options.Args[n] = arg + "-again" // another group, or another durable consumer
 			}
 		}
 		c.Start()
@@ -263,6 +283,7 @@ sinks:
 			return err
 		})
 	}
+	inOrder.expectForgotten()
 	leads, _ = leader(t, both, (*exporter).inSync)
 	if err := leads.snapshots(pipelines); err != nil {
 		t.Error(err)
@@ -273,6 +294,14 @@ sinks:
 	delivered := map[string]sent{
 		"go kafka": topicHas, "python kafka": topicHas, "java kafka": topicHas, "go jetstream": streamHas, "python jetstream": streamHas,
 		"go webhook": sentTo(t, hooks[0].messages()), "python webhook": sentTo(t, hooks[1].messages()),
+	}
+	for _, durable := range durables {
+		expectRedelivered(t, bus.URLs()[0], topic, durable, 200)
+	}
+	late := newOrdered(t, bus.URLs()[0]) // which has an empty table
+	late.Start()
+	for name, o := range map[string]*ordered{"an ordered consumer": inOrder, "an ordered consumer that begins now": late} {
+		eventually(t, name, func() error { return o.holds(want) })
 	}
 	for _, c := range consumers {
 		sent := delivered[strings.Join(strings.Fields(c.name)[:2], " ")]
@@ -522,7 +551,7 @@ func (c *consumer) plant() {
 	c.t.Helper()
 	pipeline := strings.Fields(c.name)[1]
 	if pipeline == "webhook" {
-		pipeline = "hook-" + strings.Fields(c.name)[0]
+		pipeline = "hook-" + c.language()
 	}
 	_, err := c.rows(fmt.Sprintf(`INSERT OR REPLACE INTO objects
 (cluster, pipeline, subject, resource, namespace, uid, version, sequence, deleted, snapshot_sequence, object)
@@ -636,11 +665,8 @@ func (c *consumer) holds(want []string, sent sent) error {
 	for _, row := range rows {
 		got = append(got, fmt.Sprint(row[0], " ", row[1], " ", row[2]))
 	}
-	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		missing := slices.DeleteFunc(slices.Clone(want), func(s string) bool { return slices.Contains(got, s) })
-		surplus := slices.DeleteFunc(slices.Clone(got), func(s string) bool { return slices.Contains(want, s) })
-		return fmt.Errorf("%d in the table, %d exist; missing are %q, surplus %q", len(got), len(want), missing[:min(5, len(missing))], surplus[:min(5, len(surplus))])
+	if err := difference(got, want); err != nil {
+		return err
 	}
 	rows, err = c.rows(`SELECT id FROM log`)
 	if err != nil {
@@ -656,6 +682,17 @@ func (c *consumer) holds(want []string, sent sent) error {
 		}
 	}
 	return nil
+}
+
+// difference is an error unless a table has what exists, in any order.
+func difference(got, want []string) error {
+	slices.Sort(got)
+	if slices.Equal(got, want) {
+		return nil
+	}
+	missing := slices.DeleteFunc(slices.Clone(want), func(s string) bool { return slices.Contains(got, s) })
+	surplus := slices.DeleteFunc(slices.Clone(got), func(s string) bool { return slices.Contains(want, s) })
+	return fmt.Errorf("%d in the table, %d exist; missing are %q, surplus %q", len(got), len(want), missing[:min(5, len(missing))], surplus[:min(5, len(surplus))])
 }
 
 // expectLog checks that no change is twice in the log, and that it has a gap of each resource whose history was refused.

@@ -1,6 +1,7 @@
 package kafkatest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -131,4 +132,25 @@ func (b *Broker) Count(ctx context.Context, topic string) (int64, error) {
 		n += end.Offset - start.Offset
 	})
 	return n, ends.Error()
+}
+
+// Assigned returns how many partitions each member of a consumer group has.
+func (b *Broker) Assigned(ctx context.Context, group string) (each []int, err error) {
+	b.tb.Helper()
+	client := b.client()
+	defer client.Close()
+	groups, err := kadm.NewClient(client).DescribeGroups(ctx, group)
+	if err := cmp.Or(err, groups.Error()); err != nil {
+		return nil, err
+	}
+	for _, member := range groups[group].Members {
+		n := 0
+		if assigned, ok := member.Assigned.AsConsumer(); ok {
+			for _, topic := range assigned.Topics {
+				n += len(topic.Partitions)
+			}
+		}
+		each = append(each, n)
+	}
+	return each, nil
 }
