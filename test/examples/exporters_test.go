@@ -100,6 +100,23 @@ func (e *exporter) Start() {
 
 var serving = regexp.MustCompile(`"msg":"serving metrics and probes[^}]*"address":"([^"]+)"`)
 
+// loseStates removes the states of both, and the Lease: with the Lease they would wait five minutes for another replica that has the state.
+func loseStates(t *testing.T, plane *controlplane.ControlPlane, namespace string, both [2]*exporter) {
+	t.Helper()
+	for _, e := range both {
+		if err := os.RemoveAll(filepath.Join(filepath.Dir(e.file), "state")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client, err := kubernetes.NewForConfig(plane.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.CoordinationV1().Leases(namespace).Delete(t.Context(), "kubeferry", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // get sends a request to the HTTP server of the last run.
 func (e *exporter) get(path string) (int, string) {
 	log, err := os.ReadFile(e.options.Log)
