@@ -60,7 +60,9 @@ var commands = map[string]struct {
 	"kubectl -n kubeferry exec POD -- /kubeferry state recover /var/lib/kubeferry/kubeferry.db.set-aside-20261122T064500 > letters.jsonl":       {testedBy: "test/e2e"},
 	"kubectl -n kubeferry exec POD -- /kubeferry trace deploy shop/web":                                                                         {testedBy: "test/e2e"},
 	"helm upgrade --install audit deploy/chart --namespace audit --create-namespace --values values.yaml":                                       {prints: "NAME: audit"},
-	"kubectl label namespace audit pod-security.kubernetes.io/enforce=restricted":                                                               {prints: "namespace/audit labeled"},
+	"kubectl create namespace audit": {prints: "namespace/audit created"},
+	"kubectl --namespace audit create secret generic hook --from-literal=token=TOKEN": {prints: "secret/hook created"},
+	"kubectl label namespace audit pod-security.kubernetes.io/enforce=restricted":     {prints: "namespace/audit labeled"},
 
 	`helm upgrade --install try deploy/chart --namespace try --create-namespace --set config.cluster=my-cluster,image.repository=REGISTRY/kubeferry,image.tag=TAG --set-json 'config.sinks=[{"name":"bus","stdout":{}}]'`: {prints: "NAME: try"},
 
@@ -69,8 +71,9 @@ var commands = map[string]struct {
 
 	`helm upgrade --install try deploy/chart --namespace try --create-namespace --set config.cluster=my-cluster,image.repository=kubeferry,image.tag=TAG --set-json 'config.sinks=[{"name":"bus","stdout":{}}]'`: {prints: "NAME: try"},
 
-	"helm uninstall try --namespace try": {prints: `release "try" uninstalled`},
-	"kubectl delete namespace try":       {testedBy: "test/deploy"}, // there is no controller that would end it
+	"kubectl rollout status --namespace try deployment/try-kubeferry": {testedBy: "test/nodes"},
+	"helm uninstall try --namespace try":                              {prints: `release "try" uninstalled`},
+	"kubectl delete namespace try":                                    {testedBy: "test/deploy"}, // there is no controller that would end it
 	`helm template audit deploy/chart --values values.yaml --show-only templates/configmap.yaml | yq -r '.data."kubeferry.yaml"' > kubeferry.yaml`: {testedBy: "test/deploy"}, // TestChartDocumentedValues
 	"kubeferry validate --config kubeferry.yaml --allow-unset":                                                                                     {prints: "kubeferry.yaml is valid"},
 	"kubectl --namespace audit exec deploy/audit-kubeferry -- /kubeferry validate --connect":                                                       {testedBy: "test/e2e"},
