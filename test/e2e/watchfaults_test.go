@@ -170,7 +170,7 @@ func TestExtendedWatchCutInMidLine(t *testing.T) {
 }
 
 // TestExtendedWatchThatIsSwallowed has watches on a connection that answers pings and lets nothing else through, as a middlebox does that has
-// forgotten half of a connection. Once a watch has sent a bookmark, one that sends none for 75 s leaves the connection: the watches on
+// forgotten half of a connection. Once a watch has sent a bookmark, one that sends none for 70 s leaves the connection: the watches on
 // it, that of Events without bookmarks too, are opened again at their positions on another one.
 func TestExtendedWatchThatIsSwallowed(t *testing.T) {
 	t.Parallel() // it only waits: it takes no place of another test
@@ -241,7 +241,7 @@ func TestExtendedWatchThatIsSwallowed(t *testing.T) {
 	slack := e.Slowed(10 * time.Second)
 	for _, resource := range []string{"configmaps", "events"} {
 		again := opened(resource)[1].Time
-		if took, most := again.Sub(begun), 75*time.Second+slack+pulse.Stalled(begun, again); took > most {
+		if took, most := again.Sub(begun), 70*time.Second+slack+pulse.Stalled(begun, again); took > most {
 			t.Errorf("the watch of %s was opened again after %v, want %v at most", resource, took, most)
 		}
 		for _, r := range relists(gateway.Requests()[before:], resource) {
