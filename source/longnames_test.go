@@ -117,7 +117,7 @@ func TestLongNames(t *testing.T) {
 			}
 			l.stop()
 			read(t, m, 1)
-			for key := range m.known[l.source.watches[0].id] {
+			for key := range m.known[l.source.all()[0].id] {
 				if strings.HasPrefix(key, "team/") {
 					t.Errorf("%s is still known", key)
 				}
@@ -131,7 +131,7 @@ func TestLongNames(t *testing.T) {
 			read(t, m, 2)
 			l.capture()
 			due := 0
-			for _, k := range m.known[l.source.watches[0].id] {
+			for _, k := range m.known[l.source.all()[0].id] {
 				due += int(k.Due)
 			}
 			if due != 6 {

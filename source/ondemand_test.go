@@ -124,7 +124,7 @@ func TestSnapshotOnDemandAcrossARestart(t *testing.T) {
 		l.expectMarks("p", "completed 0 at 3 count 3")
 		l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s")
 		if slices.ContainsFunc(first.markTexts("p"), func(string) bool {
-			return first.source.watches[0].state.Snapshots["p"].Sequence == l.marks["p"][0].SnapshotSequence
+			return first.source.all()[0].state.Snapshots["p"].Sequence == l.marks["p"][0].SnapshotSequence
 		}) {
 			t.Error("it has the same id")
 		}
@@ -154,7 +154,7 @@ func TestSnapshotRightBehindAnother(t *testing.T) {
 	l.watching(11)
 	l.snapshotsDone()
 	l.stop() // nothing but the test handles what follows
-	w := l.source.watches[0]
+	w := l.source.all()[0]
 	l.request()
 	w.takeRequests()
 	if !w.claim(0) {
@@ -266,7 +266,7 @@ func TestSnapshotOfWhatIsGone(t *testing.T) {
 		_, err := l.source.RequestSnapshot("p", "v1/things", true)
 		return map[bool]string{false: fmt.Sprint("got ", err)}[errors.Is(err, ErrMissing)]
 	})
-	w := l.source.watches[0]
+	w := l.source.all()[0]
 	w.request(0)
 	w.takeRequests()
 	if !w.claim(0) {

@@ -226,7 +226,7 @@ func TestKeptInAnotherWay(t *testing.T) {
 func (l *life) retained(name string) {
 	l.t.Helper()
 	eventually(l.t, func() string {
-		w := l.source.watches[0]
+		w := l.source.all()[0]
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		object, _ := w.known().find(keyOfKnown(&delta.Known{Namespace: "ns", Name: name}))

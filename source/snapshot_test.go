@@ -32,7 +32,7 @@ func (l *life) markTexts(name string) (texts []string) {
 func (l *life) begins(name string) {
 	l.t.Helper()
 	eventually(l.t, func() string {
-		for _, w := range l.source.watches {
+		for _, w := range l.source.all() {
 			w.mu.Lock()
 			begun := w.state.Snapshots[name].Begun
 			w.mu.Unlock()
@@ -112,7 +112,7 @@ func TestMarksAcrossRestarts(t *testing.T) {
 	l.expect("new", "u11/11/ADDED+s", "u12/12/ADDED+s")
 	l.begins("new")
 	l.stop()
-	first := l.source.watches[0].state.Snapshots["new"].Sequence
+	first := l.source.all()[0].state.Snapshots["new"].Sequence
 	l = live(t, server, m, []string{"old", "new"}, nil)
 	l.expectMarks("new", "completed 0 at 1 count 3")
 	if after := l.marks["new"][0].SnapshotSequence; first != after {
@@ -153,7 +153,7 @@ func TestMarksAfterAKillInTheFirstState(t *testing.T) {
 		})
 		l.capture()
 		l.crash()
-		before := l.source.watches[0].state.Snapshots["p"].Sequence
+		before := l.source.all()[0].state.Snapshots["p"].Sequence
 		l = live(t, server, m, []string{"p"}, nil)
 		l.expectMarks("p", "completed 0 at 4 count 3")
 		l.expectSet("p", "gap -13", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s")

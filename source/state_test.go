@@ -455,7 +455,7 @@ func (l *life) expectSet(name string, want ...string) {
 func (l *life) snapshotsDone() {
 	l.t.Helper()
 	eventually(l.t, func() string {
-		for _, w := range l.source.watches {
+		for _, w := range l.source.all() {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if len(w.state.Snapshots) > 0 {
@@ -1274,7 +1274,7 @@ func TestStopsInTheFirstStateBehindAKill(t *testing.T) {
 				return l
 			}
 			l := run(1)
-			killed := l.source.watches[0].state.Snapshots["p"].Sequence
+			killed := l.source.all()[0].state.Snapshots["p"].Sequence
 			l.capture()
 			l.crash()
 			if idle {
@@ -1283,7 +1283,7 @@ func TestStopsInTheFirstStateBehindAKill(t *testing.T) {
 				server.Deny(0, 0)
 			}
 			l = run(2)
-			started := l.source.watches[0].state.Snapshots["p"].Sequence
+			started := l.source.all()[0].state.Snapshots["p"].Sequence
 			if started == killed {
 				t.Error("the snapshot was not begun anew")
 			}
