@@ -1,6 +1,7 @@
 package source
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -136,6 +137,11 @@ var errTooLarge = errors.New("the answer is too large")
 // get returns the body of an answer, and otherwise the error that the server sent. An answer of more than most bytes is
 // errTooLarge; the rest of it is not read.
 func (c *Client) get(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
+	return c.getInto(ctx, &bytes.Buffer{}, request, most)
+}
+
+// getInto is get with a buffer for the body.
+func (c *Client) getInto(ctx context.Context, buffer *bytes.Buffer, request *rest.Request, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errNoAnswer)
 	defer cancel()
 	ctx, connection := withConnection(ctx)
@@ -143,7 +149,8 @@ func (c *Client) get(ctx context.Context, request *rest.Request, most int64) ([]
 	body, err := request.Stream(ctx)
 	if err == nil {
 		defer body.Close()
-		text, err = io.ReadAll(io.LimitReader(body, most+1))
+		_, err = buffer.ReadFrom(io.LimitReader(body, most+1))
+		text = buffer.Bytes()
 	}
 	switch {
 	case err != nil && errors.Is(context.Cause(ctx), errNoAnswer):

@@ -9,6 +9,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,9 @@ const pageSize = 500
 
 // pageBytes is the most that is read of a page. One of large objects, as Helm's Secrets are, would be a GiB in memory.
 const pageBytes = 8 << 20
+
+// pageBuffers are for the text of a page, out of which its objects are copied: each new one would be copied several times as it grows.
+var pageBuffers = sync.Pool{New: func() any { return &bytes.Buffer{} }}
 
 // errNoVersion is returned for a resource whose lists have no resource version.
 var errNoVersion = errors.New("its lists have no resource version, at which a watch could begin: changes between list and watch would be lost, so it is not watched")
@@ -57,12 +61,19 @@ type page struct {
 // list reads one page of the collection, consistent with the first. One that is too large is read again with fewer
 // objects.
 func (c *collection) list(ctx context.Context, options metav1.ListOptions) (page, error) {
+	buffer, _ := pageBuffers.Get().(*bytes.Buffer)
+	defer func() {
+		if buffer.Cap() <= 2*pageBytes {
+			pageBuffers.Put(buffer)
+		}
+	}()
 	for {
 		most := int64(pageBytes)
 		if options.Limit == 1 {
 			most = math.MaxInt64 - 1
 		}
-		body, err := c.client.get(ctx, c.request(options), most)
+		buffer.Reset()
+		body, err := c.client.getInto(ctx, buffer, c.request(options), most)
 		if errors.Is(err, errTooLarge) {
 			options.Limit = max(options.Limit/4, 1)
 			continue
