@@ -109,7 +109,7 @@ func (w *watcher) hasBroughtAll(ctx context.Context) bool {
 	}
 }
 
-// leave tells the pipelines that what is known is not selected any more: by a DELETED to those with `onLeave: deleted`, and by the mark of an
+// leave reports to the pipelines that what is known is not selected any more: by a DELETED to those with `onLeave: deleted`, and by the mark of an
 // empty snapshot. Their sequence is above all that was sent; whatever a later watch of the same name sends is above that. An error means that
 // ctx has ended.
 func (w *watcher) leave(ctx context.Context) error {

@@ -89,9 +89,9 @@ func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error)
 	return ended, nil
 }
 
-// restoreEnded adds the watches of the last run that an edit of the source ends: a resource or a namespace is not listed any more. What their
-// pipelines have of them is said to have left (leave). That is not for a resource that others watch for one of the pipelines now: the mark
-// would hide what these send.
+// restoreEnded adds the watches of the last run that an edit of the source ends: a resource or a namespace is not listed any more. Each of these
+// watches runs once more, and only ends: see leave. A resource that another watch has now for one of the pipelines is left out: the mark would
+// hide what that watch sends.
 func (s *Source) restoreEnded(last map[string]Meta, sources []*Source) (added []*watcher) {
 	for id, meta := range last {
 		resource, err := delta.ParseResource(meta.Resource)

@@ -18,7 +18,8 @@ import (
 // selectInterval is how often the selection is compared with the watches, beside each time that it changes.
 const selectInterval = time.Second
 
-// selection is what a source is told to select, and what that is now. The goroutine of [Source.follow] owns it, but for what has a lock.
+// selection is what the configuration of a source selects, and which objects that are now. The goroutine of [Source.follow] owns it. What has
+// a lock is the exception.
 type selection struct {
 	namespaces *namespaceSet // nil without a selector
 	groups     *groups       // nil without wildcards

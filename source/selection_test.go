@@ -104,7 +104,7 @@ func TestNamespacesBeginAndCeaseToMatch(t *testing.T) {
 	server.Write("namespaces:/b", true)
 	l.expectWatches("things:a")
 	l.expectTable("things:a/one")
-	server.Write("b/two", false) // nobody is told
+	server.Write("b/two", false) // no record is sent of it
 	server.Write("b/three", true)
 	server.Write("a/one", false)
 	server.Write("a/four", false)
@@ -122,7 +122,7 @@ func TestNamespacesBeginAndCeaseToMatch(t *testing.T) {
 	}
 }
 
-// Without a state directory sequences cannot be raised. So nothing tells what leaves but the mark.
+// Without a state directory sequences cannot be raised. So only the mark reports what leaves.
 func TestNamespacesWithoutState(t *testing.T) {
 	server := sourcetest.New(t)
 	for _, name := range []string{"namespaces:/a", "namespaces:/b", "a/one", "b/two"} {
@@ -184,7 +184,7 @@ func TestDeletedNamespaceIsToldToItsEnd(t *testing.T) {
 	l.expect("p", "u12/12/ADDED+s", "u13/13/ADDED+s", "u14/14/ADDED", "u14/15/MODIFIED", "u12/16/MODIFIED", "u12/17/DELETED", "u13/18/DELETED", "u14/19/DELETED")
 }
 
-// A namespace that does not match any more after a restart is told to its end, too.
+// A namespace that does not match any more after a restart is reported to its end, too.
 func TestNamespaceDeletedWhileStopped(t *testing.T) {
 	for name, end := range map[string]func(l *life){"stopped": (*life).stop, "killed": (*life).crash} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestNamespaceDeletedWhileStopped(t *testing.T) {
 	}
 }
 
-// A namespace may be deleted with the right to read it: what was not read then is told as what a resource leaves that is gone.
+// A namespace may be deleted with the right to read it: what was not read then is reported like the objects of a resource that is gone.
 func TestNamespaceDeletedWithItsRight(t *testing.T) {
 	server, m := sourcetest.New(t), newMemory()
 	for _, name := range []string{"namespaces:/a", "namespaces:/b", "a/one", "b/two"} {

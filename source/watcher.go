@@ -54,7 +54,7 @@ type watcher struct {
 	// outdated is set for a watch of the last run that an edit ends. It opens no watch.
 	outdated bool
 	// Set by Restore, and used once.
-	suspect chan struct{} // asks for a check
+	suspect chan struct{} // requests a check
 	cut     func()        // ends the open watch
 	raise   *raise        // the offset has to be raised before anything is sent; nil for no
 	fill    bool          // the known set lacks what is to be retained of some objects
