@@ -11,11 +11,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -43,11 +41,10 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 	// The body of the response has a bound of its own, which ends the request and not the call.
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req, body, err := s.request(own, records, creds)
+	req, err := s.request(own, records, creds)
 	if err != nil {
 		return true, err
 	}
-	defer body.end()
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return false, s.noAnswer(ctx, err, creds)
@@ -60,30 +57,28 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 	return s.answer(ctx, resp, readBody(ctx, resp, cancel, limit), records, creds)
 }
 
-// request makes the request for records. Its body has to be ended.
-func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, *body, error) {
+// request makes the request for records.
+func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, error) {
 	header, err := s.header(records, creds)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	body := s.body(records)
 	if len(creds.signing) > 0 {
-		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), body.content))
+		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), body))
 	}
 	if s.config.Compression == compressionGzip {
-		body.content = compress(body.content)
+		body = compress(body)
 	}
-	if len(body.content) >= expectSize {
+	if len(body) >= expectSize {
 		header.Set("Expect", "100-continue")
 	}
-	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
+		return nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
 	}
-	req.Header, req.ContentLength = header, int64(len(body.content))
-	req.GetBody = func() (io.ReadCloser, error) { return &bodyReader{body: body}, nil }
-	req.Body, err = req.GetBody()
-	return req, body, err
+	req.Header = header
+	return req, nil
 }
 
 // header returns the header for records, but for what depends on the body.
@@ -118,35 +113,34 @@ func (s *Sink) header(records []*sinks.Record, creds *secrets) (http.Header, err
 	return header, nil
 }
 
-// body returns what a request carries, before compression: a copy of the records' bodies.
-func (s *Sink) body(records []*sinks.Record) *body {
+// body returns what a request carries, before compression. It is a copy of the records' bodies, since the transport may read it beyond the
+// call.
+func (s *Sink) body(records []*sinks.Record) []byte {
 	size := 1
 	for _, r := range records {
 		size += 1 + len(r.Body)
 	}
-	b := newBody(size)
+	b := make([]byte, 0, size)
 	switch {
 	case !s.framed(records[0]):
-		b.content = append(b.content, records[0].Content()...)
-		return b
+		return append(b, records[0].Content()...)
 	case records[0].OTLP:
-		b.content = sinks.JoinOTLP(b.content, records)
+		b = sinks.JoinOTLP(b, records)
 		if records[0].ContentType == sinks.ContentTypeProtobuf {
-			b.content, _ = sinks.OTLPProtobuf(b.content) // which a format made
+			b, _ = sinks.OTLPProtobuf(b) // which a format made
 		}
 		return b
 	case s.config.framing() == framingNDJSON:
 		for _, r := range records {
-			b.content = appendLines(b.content, r.Content())
+			b = appendLines(b, r.Content())
 		}
 		return b
 	}
 	for i, r := range records {
-		b.content = append(b.content, "[,"[min(i, 1)])
-		b.content = append(b.content, r.Body...)
+		b = append(b, "[,"[min(i, 1)])
+		b = append(b, r.Body...)
 	}
-	b.content = append(b.content, ']')
-	return b
+	return append(b, ']')
 }
 
 // contentTypeNDJSON has no registration; Elasticsearch, OpenSearch and others take it.
@@ -214,56 +208,3 @@ func compress(content []byte) []byte {
 	_ = w.Close()
 	return buffer.Bytes()
 }
-
-// body is what one request carries. The transport may read it beyond the call, and gets an error then: the memory is used again.
-type body struct {
-	mu      sync.RWMutex
-	content []byte
-	over    bool
-}
-
-// pooled is the capacity up to which the memory of a body is kept for the next one.
-const pooled = 1 << 20
-
-var contents = sync.Pool{New: func() any { return new([]byte) }}
-
-// newBody returns a body with room for size bytes.
-func newBody(size int) *body {
-	content := *contents.Get().(*[]byte)
-	if cap(content) < size {
-		content = make([]byte, 0, size)
-	}
-	return &body{content: content[:0]}
-}
-
-// end is called once the request is over, whether it was answered or not.
-func (b *body) end() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.over = true
-	if cap(b.content) <= pooled {
-		contents.Put(&b.content)
-	}
-}
-
-// bodyReader reads a body from its beginning; each attempt of the transport has its own.
-type bodyReader struct {
-	*body
-	at int
-}
-
-func (r *bodyReader) Read(p []byte) (int, error) {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	switch {
-	case r.over:
-		return 0, errors.New("the request is over")
-	case r.at == len(r.content):
-		return 0, io.EOF
-	}
-	n := copy(p, r.content[r.at:])
-	r.at += n
-	return n, nil
-}
-
-func (r *bodyReader) Close() error { return nil }
