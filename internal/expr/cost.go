@@ -19,32 +19,28 @@ import (
 // the overload, since most of an object is dyn. That is too late, and too little. With cel-go's own limit of a million steps and an object of
 // 170 KB, text.replace("a", text) allocated 2.4 GB, and a regular expression from the object took more than 15 s.
 //
-// So some calls are charged before they run (guard): those whose cost or result may be far larger than their arguments. The other calls
-// without a model are charged by the size of their arguments (sizeCosts).
+// So calls have a price by what they go through (costs). The calls whose cost or result may be far larger than their arguments do not run if
+// their price alone is over the limit (guard).
 
-// sizeCosts implements [cost.ActualCostEstimator] for the calls that cel-go has no model of.
-type sizeCosts struct {
+// costs implements [cost.ActualCostEstimator] for the calls that cel-go has no model of, or one that only counts the items of a list, and not
+// what is in them.
+type costs struct {
 	models map[string]cost.FunctionTracker
 }
 
-func newSizeCosts() sizeCosts { return sizeCosts{cost.StandardOverloadTrackers()} }
+func newCosts() costs { return costs{cost.StandardOverloadTrackers()} }
 
 // CallCost implements [cost.ActualCostEstimator].
-func (c sizeCosts) CallCost(function, overload string, args []ref.Val, _ ref.Val) *uint64 {
-	steps := 1
+func (c costs) CallCost(function, overload string, args []ref.Val, _ ref.Val) *uint64 {
+	steps := uint64(price(function, args))
 	switch {
-	case overload == chargeCall:
-		n, _ := args[0].(types.Int)
-		steps = int(n)
-	case function == overloads.Matches || function == "find" || function == "findAll":
-		steps = regexPrice(args) // the pattern is a constant, which guard leaves to cel-go
+	case steps > 0:
 	case c.models[overload] != nil:
 		return nil
 	default:
-		steps += sizePrice(function, args)
+		steps = uint64(1 + sizePrice(function, args))
 	}
-	result := uint64(steps)
-	return &result
+	return &steps
 }
 
 func sizePrice(function string, args []ref.Val) int {
@@ -57,74 +53,48 @@ func sizePrice(function string, args []ref.Val) int {
 			return 0 // lists are joined without a copy
 		}
 	}
-	steps := 0
+	total := 0
 	for _, arg := range args {
-		steps += size(arg)
+		total += size(arg)
 	}
-	return steps
+	return total
 }
 
-// guardedCall is a call that is charged before it runs.
-type guardedCall struct {
-	interpreter.InterpretableCall
-	price func(args []ref.Val) int
-	run   functions.FunctionOp
+// guarded reports whether the cost or the result of a function may be far larger than its arguments.
+func guarded(function string) bool {
+	switch function {
+	case "sets.contains", "sets.equivalent", "sets.intersects", "hasAll", "hasAny", "hasOnly", "hasExactly", "distinct",
+		"sort", "@sortByAssociatedKeys", "indexOf", "lastIndexOf", "join", "replace", "flatten", "format", overloads.Matches, "find", "findAll":
+		return true
+	default:
+		return false
+	}
 }
 
-// guard replaces the calls whose cost or result may be far larger than their arguments by guarded ones.
-func guard(env *cel.Env) interpreter.InterpretableDecoratorV2 {
+// guard makes guarded calls run only if their price is not over the limit. cel-go charges the price in either case, and so stops the
+// evaluation if it is.
+func guard(env *cel.Env, limit int) interpreter.InterpretableDecoratorV2 {
 	return func(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 		call, ok := node.(interpreter.InterpretableCall)
-		if !ok {
-			return node, nil
-		}
-		price := priceOf(call.Function())
-		if price == nil {
+		if !ok || !guarded(call.Function()) {
 			return node, nil
 		}
 		run, err := implementation(env, call.Function(), len(call.Args()))
 		if err != nil {
 			return nil, err
 		}
-		return &guardedCall{call, price, run}, nil
+		// Without the name of an overload, CallCost has the price.
+		return interpreter.NewCall(call.ID(), call.Function(), "", call.Args(), func(args ...ref.Val) ref.Val {
+			if price(call.Function(), args) > limit {
+				return types.NewErr("too expensive")
+			}
+			return run(args...)
+		}), nil
 	}
-}
-
-// Exec implements [interpreter.InterpretableV2].
-func (c *guardedCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
-	args := make([]ref.Val, len(c.Args()))
-	var unknown *types.Unknown
-	for i, arg := range c.Args() {
-		args[i] = arg.Exec(frame)
-		switch v := args[i].(type) {
-		case *types.Err:
-			return v
-		case *types.Unknown:
-			unknown = types.MergeUnknowns(unknown, v)
-		}
-	}
-	if unknown != nil {
-		return unknown
-	}
-	if tracker := frame.CostTracker(); tracker != nil {
-		tracker.EvalUnary(nil, 0, charge{}, types.Int(c.price(args)), nil)
-	}
-	return types.LabelErrNode(c.ID(), c.run(args...))
-}
-
-// Eval implements [interpreter.Interpretable].
-func (c *guardedCall) Eval(vars interpreter.Activation) ref.Val {
-	return interpreter.EvalActivation(vars, c.Exec)
 }
 
 // implementation returns what cel-go runs for a call with so many arguments.
 func implementation(env *cel.Env, function string, args int) (functions.FunctionOp, error) {
-	switch function {
-	case operators.Equals:
-		return func(args ...ref.Val) ref.Val { return types.Equal(args[0], args[1]) }, nil
-	case operators.NotEquals:
-		return func(args ...ref.Val) ref.Val { return types.Bool(types.Equal(args[0], args[1]) != types.True) }, nil
-	}
 	bindings, err := env.Functions()[function].Bindings()
 	if err != nil {
 		return nil, err
@@ -143,43 +113,31 @@ func implementation(env *cel.Env, function string, args int) (functions.Function
 	return nil, fmt.Errorf("the function %s has no implementation", function)
 }
 
-const chargeCall = "@charge"
-
-// charge is a call that costs as many steps as its argument is. It is how guardedCall charges the evaluation's tracker,
-// which stops the evaluation beyond the limit.
-type charge struct{}
-
-// Function implements [cost.Call].
-func (charge) Function() string { return chargeCall }
-
-// OverloadID implements [cost.Call].
-func (charge) OverloadID() string { return chargeCall }
-
-// priceOf returns the price of a guarded function in steps, nil for any other function.
-func priceOf(function string) func(args []ref.Val) int {
+// price returns what a call takes in steps, or 0 for a function that has no price here.
+func price(function string, args []ref.Val) int {
 	switch function {
 	case operators.Equals, operators.NotEquals:
-		return equalPrice
+		return equalPrice(args)
 	case operators.In, operators.OldIn:
-		return func(args []ref.Val) int { return searchPrice(args[1], args[0]) }
+		return searchPrice(args[1], args[0])
 	case "indexOf", "lastIndexOf":
-		return func(args []ref.Val) int { return searchPrice(args[0], args[1]) }
+		return searchPrice(args[0], args[1])
 	case "sets.contains", "sets.equivalent", "sets.intersects", "hasAll", "hasAny", "hasOnly", "hasExactly":
-		return func(args []ref.Val) int { return steps(args[0], comparedBytes) * (1 + size(args[1])) }
+		return deepSize(args[0], comparedBytes) * (1 + size(args[1]))
 	case "distinct":
-		return func(args []ref.Val) int { return steps(args[0], comparedBytes) * (1 + size(args[0])) }
+		return deepSize(args[0], comparedBytes) * (1 + size(args[0]))
 	case "sort", "@sortByAssociatedKeys":
-		return func(args []ref.Val) int { return passPrice(args) * bits.Len(uint(size(args[0]))) }
-	case "reverse", "slice", "min", "max", "isSorted", "sum", "flatten", "format":
-		return passPrice
+		return passPrice(args) * bits.Len(uint(size(args[0])))
+	case "min", "max", "isSorted", "sum", "flatten", "format":
+		return passPrice(args)
 	case "join":
-		return joinPrice
+		return joinPrice(args)
 	case "replace":
-		return replacePrice
+		return replacePrice(args)
 	case overloads.Matches, "find", "findAll":
-		return regexPrice
+		return regexPrice(args)
 	default:
-		return nil
+		return 0
 	}
 }
 
@@ -194,14 +152,14 @@ func equalPrice(args []ref.Val) int {
 	if isContainer(args[0]) && (!isContainer(args[1]) || size(args[0]) != size(args[1])) {
 		return 1
 	}
-	return steps(args[0], comparedBytes)
+	return deepSize(args[0], comparedBytes)
 }
 
 // searchPrice is for a value in a list, a key in a map, or a text in another one, which cel-go compares at every place.
 func searchPrice(in, v ref.Val) int {
 	switch in.(type) {
 	case traits.Lister:
-		return steps(in, comparedBytes)
+		return deepSize(in, comparedBytes)
 	case traits.Mapper:
 		return 1
 	default:
@@ -213,7 +171,7 @@ func searchPrice(in, v ref.Val) int {
 func passPrice(args []ref.Val) int {
 	total := 0
 	for _, arg := range args {
-		total += steps(arg, textBytes)
+		total += deepSize(arg, textBytes)
 	}
 	return total
 }
@@ -222,7 +180,7 @@ func joinPrice(args []ref.Val) int {
 	if len(args) == 1 {
 		return passPrice(args)
 	}
-	return steps(args[0], textBytes) + size(args[0])*size(args[1])
+	return deepSize(args[0], textBytes) + size(args[0])*size(args[1])
 }
 
 // replacePrice is the length of the longest text that replace may return.
@@ -266,9 +224,9 @@ func size(v ref.Val) int {
 	}
 }
 
-// steps counts v and all values in it, and a step more for each bytesPerStep of a text. It stops at the limit, because a
+// deepSize counts v and all values in it, and a step more for each bytesPerStep of a text. It stops at the limit, because a
 // list may hold one list many times, and that list another one.
-func steps(v ref.Val, bytesPerStep int) int {
+func deepSize(v ref.Val, bytesPerStep int) int {
 	total := 0
 	var add func(v ref.Val)
 	add = func(v ref.Val) {

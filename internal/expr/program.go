@@ -29,7 +29,7 @@ type Program struct {
 	text    string
 	ast     *ast.AST
 	program cel.Program
-	brief   cel.Program // with briefLimit
+	brief   cel.Program // with BriefLimit
 	reads   []Read
 	// identityOnly is set if the expression reads nothing of object but its identity.
 	identityOnly bool
@@ -58,9 +58,9 @@ func Compile(text string, kind Kind) (*Program, error) {
 	p.reads = readsOf(p.ast, variables(kind))
 	p.identityOnly = !p.readsAny(Read.needsDecoding)
 	p.objectOnly = !p.readsAny(Read.dependsOnChange)
-	limited := func(limit uint64) (cel.Program, error) {
+	limited := func(limit int) (cel.Program, error) {
 		return env.Program(checked,
-			cel.EvalOptions(cel.OptOptimize), cel.CostLimit(limit), cel.CostTracking(newSizeCosts()), cel.CustomDecoratorV2(guard(env)))
+			cel.EvalOptions(cel.OptOptimize), cel.CostLimit(uint64(limit)), cel.CostTracking(newCosts()), cel.CustomDecoratorV2(guard(env, limit)))
 	}
 	if p.program, err = limited(costLimit); err != nil { // a constant that is no regular expression, for example
 		return nil, fmt.Errorf("cannot be evaluated: %w", err)
