@@ -40,6 +40,7 @@ func TestEvalErrors(t *testing.T) {
 		`cidr(object.a) == cidr("1.1.1.1/8")`:                      `1:5`,
 		`object.a.matches(object.b)`:                               `1:17`,
 		`object.a.find(object.b) == ""`:                            `1:14`,
+		`object.a.find(object.n) == ""`:                            `1:14`,
 		`object.a.substring(object.n) == ""`:                       `1:19`,
 		`object.a.charAt(object.n) == ""`:                          `1:16`,
 		`"%d".format([object.a]) == ""`:                            `1:12`,

@@ -20,8 +20,8 @@ func listFunctions() []cel.EnvOption {
 	return []cel.EnvOption{
 		cel.Function("isSorted", cel.MemberOverload("list_is_sorted", list, cel.BoolType, onList(isSorted))),
 		cel.Function("sum", cel.MemberOverload("list_sum", list, item, onList(sum))),
-		cel.Function("min", cel.MemberOverload("list_min", list, item, onList(smallest))),
-		cel.Function("max", cel.MemberOverload("list_max", list, item, onList(largest))),
+		cel.Function("min", cel.MemberOverload("list_min", list, item, onList(extreme(types.IntNegOne)))),
+		cel.Function("max", cel.MemberOverload("list_max", list, item, onList(extreme(types.IntOne)))),
 		cel.Function("indexOf", cel.MemberOverload("list_index_of", find, cel.IntType, onListItem(index))),
 		cel.Function("lastIndexOf", cel.MemberOverload("list_last_index_of", find, cel.IntType, onListItem(lastIndex))),
 	}
@@ -69,26 +69,24 @@ func sum(l traits.Lister) ref.Val {
 	return total
 }
 
-func smallest(l traits.Lister) ref.Val { return extreme(l, types.IntNegOne) }
-
-func largest(l traits.Lister) ref.Val { return extreme(l, types.IntOne) }
-
-// extreme is the largest item for 1, the smallest for -1.
-func extreme(l traits.Lister, wanted types.Int) ref.Val {
-	if length(l) == 0 {
-		return types.WrapErr(errEmptyList)
-	}
-	best := l.Get(types.IntZero)
-	for i := types.Int(1); i < length(l); i++ {
-		switch c := compare(l.Get(i), best); c {
-		case wanted:
-			best = l.Get(i)
-		case types.IntZero, types.IntOne, types.IntNegOne:
-		default:
-			return c
+// extreme returns a function for the largest item with 1, for the smallest with -1.
+func extreme(wanted types.Int) func(traits.Lister) ref.Val {
+	return func(l traits.Lister) ref.Val {
+		if length(l) == 0 {
+			return types.WrapErr(errEmptyList)
 		}
+		best := l.Get(types.IntZero)
+		for i := types.Int(1); i < length(l); i++ {
+			switch c := compare(l.Get(i), best); c {
+			case wanted:
+				best = l.Get(i)
+			case types.IntZero, types.IntOne, types.IntNegOne:
+			default:
+				return c
+			}
+		}
+		return best
 	}
-	return best
 }
 
 // compare returns -1, 0, 1 or an error.

@@ -49,14 +49,10 @@ func regexFunctions() []cel.EnvOption {
 	}
 }
 
-// patterned is f for a pattern that is no constant.
+// patterned is f for a pattern that is no constant. A binding is called with the types of its overload only.
 func patterned(f func(*regexp.Regexp, []ref.Val) ref.Val) func(...ref.Val) ref.Val {
 	return func(args ...ref.Val) ref.Val {
-		pattern, ok := args[1].(types.String)
-		if !ok {
-			return types.MaybeNoSuchOverloadErr(args[1])
-		}
-		re, err := regexp.Compile(string(pattern))
+		re, err := regexp.Compile(string(args[1].(types.String)))
 		if err != nil {
 			return types.WrapErr(err)
 		}
