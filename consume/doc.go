@@ -1,12 +1,15 @@
-// Package consume reads the records of kubeferry: for programs that keep what exists in a cluster, or what happened in it.
+// Package consume reads the records of kubeferry. It is for programs that keep a table of the objects that exist in a cluster, or that do
+// something about each change.
 //
-// kubeferry delivers each change at least once, and the changes of one object in order. Records may come again, and late. docs/consumers.md
-// has the four rules of a consumer; this package has them as code, and needs nothing but the standard library.
+// kubeferry delivers each change at least once, and the changes of one object in order. A record may come again, and a repetition may come
+// behind later records. docs/consumers.md has the four rules that a consumer follows. This package applies them, and imports the standard
+// library only.
 //
 // [Decode] reads the formats cloudevents, cloudevents-binary and json, from Kafka, NATS, HTTP or a file. Then
 //
-//   - a [Table] holds what exists: the highest record of each object, and the highest mark of each snapshot;
-//   - a [Filter] passes each change once and in order, in bounded memory: for whoever acts on changes.
+//   - a [Table] holds what exists: the highest record of each object, and the highest complete mark of each resource and namespace;
+//   - a [Filter] passes each change once and in order, in bounded memory. It is for programs that act on changes.
 //
-// Whoever keeps the table in a database needs neither: two upserts and a view do it. The programs in examples/ show that.
+// A program that keeps the table in a database needs neither of them: two upserts and a view are enough. The programs in examples/ show
+// these.
 package consume

@@ -2,28 +2,28 @@ package consume
 
 import "container/list"
 
-// Verdict is what a record is to those that came before it.
+// Verdict says how a record relates to the records that came before it.
 type Verdict int
 
 // The verdicts.
 const (
-	// New is a record to act on.
+	// New: act on the record.
 	New Verdict = iota
-	// Repeated is a record that came before, or a state that is known.
+	// Repeated: the record came before, or it has a state of the object that came before.
 	Repeated
-	// Late is a change from before the latest one of its object. It is a repetition, unless the record is Replayed: then it was a
-	// dead letter, which a log may want.
+	// Late: the record is older than the latest one of its object. It is a repetition, unless [Record.Replayed] is set. Then it was a
+	// dead letter, and a log that wants every change must store it.
 	Late
 )
 
-// Filter passes each change once, and the changes of an object in order. It keeps the latest change of a number of objects, and drops
-// the least recently used.
+// Filter passes each change once, and the changes of an object in order. It remembers the latest change of a number of objects. When there
+// are more objects, it forgets the one whose records it has not seen for the longest time.
 //
-// A repetition of a dropped change passes again: keep more objects than change in the time in which repetitions come.
-// After a crash kubeferry repeats what it delivered since its last commit, a fraction of a second; a Kafka consumer gets again what
-// follows its last committed offset.
+// A repetition of a forgotten change passes again. So choose a number that is larger than the number of objects that change in the time in
+// which repetitions come. After a crash kubeferry repeats what it delivered since its last commit, which is mostly less than a second. A
+// Kafka consumer gets again what follows its last committed offset.
 //
-// A Filter is for one goroutine.
+// Only one goroutine may use a Filter at a time.
 type Filter struct {
 	limit   int
 	entries map[filterKey]*list.Element
@@ -40,12 +40,12 @@ type remembered struct {
 	deleted                bool
 }
 
-// NewFilter returns a Filter for so many objects, at least 1, about 300 bytes each.
+// NewFilter returns a Filter that remembers a number of objects, and at least one. Each takes about 300 bytes.
 func NewFilter(objects int) *Filter {
 	return &Filter{limit: max(objects, 1), entries: map[filterKey]*list.Element{}, order: list.New()}
 }
 
-// Check returns the verdict on a record, and keeps a New one.
+// Check returns the verdict on a record. It remembers the record if the verdict is New.
 func (f *Filter) Check(r *Record) Verdict {
 	key := filterKey{pipeline: r.Pipeline, cluster: r.Cluster, id: r.ID}
 	if r.IsChange() && r.Sequence != "" {

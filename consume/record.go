@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Type is the kind of a record. Later versions of kubeferry may have more; a consumer ignores those.
+// Type is the type of a record. Later versions of kubeferry may have more types. A consumer ignores those that it does not know.
 type Type string
 
 // The types of records. The first three are changes.
@@ -19,61 +19,66 @@ const (
 	Added    Type = "ADDED"
 	Modified Type = "MODIFIED"
 	Deleted  Type = "DELETED"
-	// Gap is a stretch of history that could not be read. What differs follows as inferred changes.
+	// Gap is a gap record: kubeferry could not read a part of the history. The differences follow as changes with Inferred set.
 	Gap Type = "GAP"
-	// Mark ends a snapshot.
+	// Mark is the record at the end of a snapshot.
 	Mark Type = "SNAPSHOT"
 )
 
-// Resource is a kind of object. Group is empty for the core group.
+// Resource is a resource of the Kubernetes API, such as apps, v1, deployments. Group is empty for the core group.
 type Resource struct {
 	Group    string `json:"group"`
 	Version  string `json:"version"`
 	Resource string `json:"resource"`
 }
 
-// Key names an object: of several clusters in one stream, two may have the same subject.
+// Key names an object. It has the cluster because objects of two clusters may have the same subject.
 type Key struct{ Cluster, Subject string }
 
-// Record is a change of an object, a gap, or the mark of a snapshot. What a type of record has not is zero.
+// Record is a change of an object, a gap record, or the mark of a snapshot. Fields that do not belong to its type are zero.
 type Record struct {
 	// ID is the same each time that the record is sent.
 	ID string
-	// Cluster is the name of the cluster.
+	// Cluster is the name of the cluster, as `cluster` of kubeferry's configuration has it.
 	Cluster string
-	// Subject is the REST path of the object; of a gap or a mark that of the collection.
+	// Subject is the REST path of the object. In a gap record or a mark it is the path of the resource.
 	Subject string
 	// Time is when kubeferry first saw the change.
 	Time time.Time
-	// Pipeline is the one that sent the record.
+	// Pipeline is the name of the pipeline that sent the record.
 	Pipeline string
-	// Sequence orders the changes of one subject as text. Gaps and marks have none.
+	// Sequence orders the changes of one subject: it has 20 digits, and is compared as text. It is empty in gap records and marks, and in
+	// changes of which kubeferry knows no order.
 	Sequence string
-	// SnapshotSequence is in each record that a pipeline sends of a resource while a snapshot of it runs there, and in the mark of the snapshot.
+	// SnapshotSequence names a snapshot. It is in the mark of the snapshot, and in each change of the resource that the pipeline sends while
+	// the snapshot runs. It has 20 digits, and is compared as text.
 	SnapshotSequence string
-	// Replayed is set if `kubeferry replay` sent the record: it was a dead letter, and may come after later ones.
+	// Replayed is set if `kubeferry replay` sent the record. It was a dead letter, and may come behind later changes of its object.
 	Replayed bool
 
 	Type     Type
 	Resource Resource
-	// Namespace of the object; of a gap or a mark the one that they are about, or empty for all.
+	// Namespace is the namespace of the object, or empty if the object has none. In a gap record or a mark it is the namespace that the record
+	// is about, or empty for all namespaces.
 	Namespace string
 
-	// Of a change: the object, and the previous version as the pipeline's diff has it.
-	Object             json.RawMessage
-	OldObject, Patch   json.RawMessage
+	// These fields belong to a change. Object is the object after the change. In a DELETED it is the last state that kubeferry knows.
+	Object json.RawMessage
+	// OldObject is the previous version, and Patch is the difference to it. Each is nil unless the pipeline's `diff` asks for it.
+	OldObject, Patch json.RawMessage
+	// OldResourceVersion is the resource version of the previous version. It is empty without `diff`.
 	OldResourceVersion string
-	// OldObjectUnknown is set if a previous version is wanted, and unknown.
-	OldObjectUnknown  bool
-	Snapshot          bool // the object existed before
-	Inferred          bool // found by comparing: the change itself was missed
-	FinalStateUnknown bool // of a DELETED: the object may have changed before
+	OldObjectUnknown   bool // the pipeline has `diff`, but kubeferry does not know the previous version
+	Snapshot           bool // the change is part of a snapshot: the object existed before
+	Inferred           bool // kubeferry missed the change, and found its result by comparing
+	FinalStateUnknown  bool // in a DELETED: the object may have changed after the state in Object
 
-	// Of a gap: the sequences around it, and why there is one. From is empty if nothing is known of before, To if the resource is gone.
+	// These fields belong to a gap record. The missing changes have sequences between From and To. From is empty if kubeferry does not know
+	// what was before, and To is empty if the resource is gone. Reason says why changes are missing.
 	From, To, Reason string
 
-	// Of a mark: how many objects the snapshot had, and whether anything follows from it. Except are the subjects of objects that it lacks, as
-	// their records went to the dead letter.
+	// These fields belong to a mark. Count is the number of objects in the snapshot. If Complete is not set, ignore the mark. Except has the
+	// subjects of objects that exist, but whose records in the snapshot became dead letters.
 	Count    uint64
 	Complete bool
 	Except   []string
@@ -83,16 +88,17 @@ func (t Type) known() bool {
 	return t == Added || t == Modified || t == Deleted || t == Gap || t == Mark
 }
 
-// IsChange reports whether a record is about one object.
+// IsChange reports whether the record is a change of one object.
 func (r *Record) IsChange() bool { return r.Type == Added || r.Type == Modified || r.Type == Deleted }
 
-// Key names the object of a change.
+// Key returns the key of the object of a change.
 func (r *Record) Key() Key { return Key{r.Cluster, r.Subject} }
 
-// UID is that of the object, taken from the id: transforms may have removed it from the object.
+// UID returns the uid of the object, from the id of the record: transforms may have removed it from the object. It is empty unless the record
+// is a change.
 func (r *Record) UID() string { return r.idPart(3) }
 
-// ResourceVersion is that of the object, taken from the id.
+// ResourceVersion returns the resource version of the object, from the id of the record. It is empty unless the record is a change.
 func (r *Record) ResourceVersion() string { return r.idPart(2) }
 
 // idPart counts from the end of the id, since a cluster's name may hold slashes.
@@ -104,8 +110,9 @@ func (r *Record) idPart(n int) string {
 	return parts[len(parts)-n]
 }
 
-// Above reports whether a change is above another of the same object: by [Record.Sequence], then a DELETED before others, then by
-// [Record.SnapshotSequence]. Of several changes of an object, in whatever order they arrive, the highest is the last one.
+// Above reports whether a change is higher than another one of the same object. The higher [Record.Sequence] decides. If both are equal, a
+// DELETED is higher than the other types. If that is equal too, the higher [Record.SnapshotSequence] decides. The highest change of an object
+// is its latest one, in whatever order the changes arrive.
 func (r *Record) Above(other *Record) bool {
 	deleted, otherDeleted := r.Type == Deleted, other.Type == Deleted
 	switch {
@@ -118,9 +125,14 @@ func (r *Record) Above(other *Record) bool {
 	}
 }
 
-// Decode returns the records of a message: one, those of a batch, or none of a tombstone, which has no body. header returns the value
-// of a header of the message, or an empty text; it is nil if there are none. It is called with names in lower case: http.Header.Get
-// and nats.Header.Get will do. The formats are cloudevents, cloudevents-binary and json.
+// Decode returns the records of a message in the format cloudevents, cloudevents-binary or json. A message has one record, or several if it is
+// a batch, or none if its body is empty, as in a tombstone of Kafka.
+//
+// header returns the value of a header of the message, or "" if there is no such header. Decode calls it with names in lower case, so
+// http.Header.Get and nats.Header.Get fit. It may be nil if the message has no headers.
+//
+// Decode returns an error, and no records, if the body is not JSON, or is no record of these formats. The records of a batch are decoded all,
+// or none. A record of an unknown type is no error.
 func Decode(header func(name string) string, body []byte) ([]Record, error) {
 	body = bytes.TrimSpace(body)
 	if len(body) == 0 {
@@ -130,7 +142,10 @@ func Decode(header func(name string) string, body []byte) ([]Record, error) {
 		for _, prefix := range []string{"ce-", "ce_"} {
 			if header(prefix+"specversion") != "" {
 				r, err := decodeBinary(prefix, header, body)
-				return []Record{r}, err
+				if err != nil {
+					return nil, err
+				}
+				return []Record{r}, nil
 			}
 		}
 	}
@@ -239,7 +254,7 @@ func (e *envelope) record(cluster string) (Record, error) {
 		c = content{Type: c.Type}
 	}
 	if e.ID == "" || e.Subject == "" || c.Type == "" {
-		return Record{}, fmt.Errorf("decode record %q: it has no id, subject or type, as of the format raw or the profile knative", e.ID)
+		return Record{}, fmt.Errorf("decode record %q: it has no id, subject or type; the format raw and the profile knative have none", e.ID)
 	}
 	r := Record{
 		ID: e.ID, Cluster: cluster, Subject: e.Subject, Time: e.Time, Sequence: e.Sequence, Replayed: e.Replayed,

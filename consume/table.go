@@ -2,11 +2,10 @@ package consume
 
 import "iter"
 
-// Table holds what exists. It is two maxima: the highest record of each object, and the highest complete mark of each resource and
-// namespace, for each cluster and pipeline. So the order in which records arrive does not matter, nor whether they come again, from whatever
-// partition or place.
+// Table holds what exists. For each cluster and pipeline it keeps two maxima: the highest record of each object, and the highest complete mark
+// of each resource and namespace. So records may arrive in any order, any number of times, and from several partitions.
 //
-// A Table is for one goroutine.
+// A Table keeps its records in memory, also those of deleted objects, until [Table.Forget]. Only one goroutine may use it at a time.
 type Table struct {
 	rows  map[rowKey]*Record
 	marks map[scope]string
@@ -28,7 +27,8 @@ type scope struct {
 // NewTable returns an empty table.
 func NewTable() *Table { return &Table{rows: map[rowKey]*Record{}, marks: map[scope]string{}} }
 
-// Apply applies a record, and reports whether the table keeps it. It ignores gaps, and what it does not know.
+// Apply takes a record into the table. It reports whether the record was higher than what the table had, so that the table has changed. It
+// ignores gap records, incomplete marks, and unknown types. The caller must not modify the record's Object afterwards.
 func (t *Table) Apply(r *Record) bool {
 	switch {
 	case r.IsChange():
@@ -61,7 +61,7 @@ func (t *Table) below(r *Record) bool {
 
 func (t *Table) exists(r *Record) bool { return r.Type != Deleted && !t.below(r) }
 
-// Get returns the latest record of an object that exists, as a pipeline has sent it.
+// Get returns the latest record that a pipeline has sent of an object, and true, or false if the object does not exist.
 func (t *Table) Get(pipeline string, key Key) (Record, bool) {
 	r, ok := t.rows[rowKey{pipeline, key}]
 	if !ok || !t.exists(r) {
@@ -70,7 +70,7 @@ func (t *Table) Get(pipeline string, key Key) (Record, bool) {
 	return *r, true
 }
 
-// All returns the latest record of each object that exists, in no order.
+// All returns the latest record of each object that exists, in any order. An object that several pipelines send comes once for each of them.
 func (t *Table) All() iter.Seq2[Key, Record] {
 	return func(yield func(Key, Record) bool) {
 		for key, r := range t.rows {
@@ -81,8 +81,8 @@ func (t *Table) All() iter.Seq2[Key, Record] {
 	}
 }
 
-// Forget drops what is below its mark, deleted or not, and returns the last records of the objects among them that were not deleted: those
-// that a snapshot has shown to be gone. What comes again is hidden by the mark.
+// Forget removes the records that are below their mark. It returns those of them that are not a DELETED: their objects are gone, and no DELETED
+// has come for them. If a removed record comes again, the mark hides it.
 func (t *Table) Forget() (gone []Record) {
 	for key, r := range t.rows {
 		if !t.below(r) {
