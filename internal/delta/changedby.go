@@ -115,7 +115,7 @@ func orEmpty(value []byte) []byte {
 	return []byte(`""`)
 }
 
-// Manager is a field manager that made a change.
+// Manager is a field manager: the name of a program that made a change, and how it did.
 type Manager struct {
 	Manager     string    `json:"manager"`
 	Operation   string    `json:"operation"`
@@ -123,21 +123,20 @@ type Manager struct {
 	Time        time.Time `json:"time"` // zero for the scale subresource
 }
 
-// Managers decodes what [Delta.ChangedBy] returned.
+// Managers decodes what [Delta.ChangedBy] returns. If a time cannot be read, it is zero.
 func Managers(changedBy []byte) []Manager {
 	var managers []Manager
 	_ = json.Unmarshal(changedBy, &managers) // of strings, and a time: one that is none leaves the rest
 	return managers
 }
 
-// maxEventAge is how long after a write a watch may report it: an API server has the history of some minutes. A newest entry that is
-// older than that was not made by the change, but for clocks that differ by as much.
+// maxEventAge is how long after a write a watch may report it, because an API server has the history of some minutes only. If the newest
+// entry is older than this, the change did not make it, unless the clocks differ by as much.
 const maxEventAge = 15 * time.Minute
 
-// ChangedBy returns the field managers with the newest entries in metadata.managedFields as a JSON list of [Manager], or the manager that
-// scaled the object. It is nil if
-// Kubernetes does not say who made the change: for a DELETED, for the request that begins a deletion, and for a change that left no
-// entry.
+// ChangedBy returns the field managers that made the change, as a JSON list of [Manager]: those with the newest entries in
+// metadata.managedFields, or the one that scaled the object. It returns nil if Kubernetes does not say who made the change. That is so for a
+// DELETED, for the request that begins a deletion, and for a change that left no entry.
 func (d *Delta) ChangedBy() []byte {
 	changedBy := d.Object.fields.changedBy
 	if changedBy == nil || d.Type == Deleted {
@@ -181,10 +180,11 @@ func (f *fields) dropBeforeDeletion(deletion, grace []byte) {
 	}
 }
 
-// StoredChangedBy returns what [Object.WithChangedBy] restores.
+// StoredChangedBy returns the managers as the state file stores them. [Object.WithChangedBy] takes them back.
 func (o *Object) StoredChangedBy() []byte { return o.fields.changedBy }
 
-// WithChangedBy returns the object with the managers of another version of it, or of a log.
+// WithChangedBy returns the object with the managers that [Object.StoredChangedBy] returned for another version of it, or before it was stored.
+// nil leaves the object as it is.
 func (o *Object) WithChangedBy(changedBy []byte) *Object {
 	if changedBy == nil {
 		return o

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Type is what happened to an object.
+// Type says what happened to an object.
 type Type string
 
 // The types of a delta, of a gap, and of a mark.
@@ -15,24 +15,24 @@ const (
 	Added    Type = "ADDED"
 	Modified Type = "MODIFIED"
 	Deleted  Type = "DELETED"
-	// GapType marks a [Gap]; no delta has it.
+	// GapType is the type in the record of a [Gap]. No delta has it.
 	GapType Type = "GAP"
-	// MarkType marks a [Mark]; no delta has it.
+	// MarkType is the type in the record of a [Mark]. No delta has it.
 	MarkType Type = "SNAPSHOT"
 )
 
 // Types lists the types of a delta.
 func Types() []Type { return []Type{Added, Modified, Deleted} }
 
-// Ref names an object by its place in the API: what order is promised for. It is comparable.
+// Ref names an object by its resource, namespace and name. kubeferry promises order for the changes of one Ref. It is comparable.
 type Ref struct {
 	Resource  schema.GroupVersionResource
 	Namespace string // empty for a cluster-scoped object
 	Name      string // empty for the collection
 }
 
-// Path is the object's REST path, as in /apis/apps/v1/namespaces/shop/deployments/web; without a name, the
-// collection's.
+// Path returns the REST path of the object, such as /apis/apps/v1/namespaces/shop/deployments/web. Without a name it is the path of the
+// collection.
 func (r Ref) Path() string {
 	namespaces, slash := "", ""
 	if r.Namespace != "" {
@@ -47,52 +47,52 @@ func (r Ref) Path() string {
 	return "/apis/" + r.Resource.Group + "/" + r.Resource.Version + namespaces + r.Namespace + "/" + r.Resource.Resource + slash + r.Name
 }
 
-// Delta is one observed change of one object. It is immutable once it has been handed to a pipeline, and may be
-// shared by several.
+// Delta is one observed change of one object. Once a pipeline has it, nobody may change it, because several pipelines share it.
 type Delta struct {
 	Type     Type
 	Resource schema.GroupVersionResource
-	// Watch names the watch that observed the change, as [Gap.Watch] does.
+	// Watch is the digest of the watch that observed the change: see [Gap.Watch].
 	Watch string
-	// Object is the state after the change; for a DELETED the last one.
+	// Object is the object after the change. In a DELETED it is the last version.
 	Object *Object
 	// Observed is when kubeferry first saw the change.
 	Observed time.Time
-	// Snapshot marks a delta of the state that exists, sent because a pipeline does not have it, or a snapshot was requested.
+	// Snapshot is set if the delta is part of a snapshot: the object existed before, and nothing happened to it.
 	Snapshot bool
-	// SnapshotSequence is the [Mark.SnapshotSequence] of the snapshot of the delta's watch that runs in the pipeline; 0 if none runs. A source leaves it 0, and names the snapshot of each pipeline beside the delta.
+	// SnapshotSequence is the [Mark.SnapshotSequence] of the snapshot that runs in the pipeline for the delta's watch. It is 0 if none runs. A
+	// source leaves it 0, and passes the snapshot of each pipeline beside the delta.
 	SnapshotSequence uint64
-	// Inferred marks a delta that was found by comparing a state with the known set, because the change itself was missed.
+	// Inferred is set if the change itself was missed. The source found its result when it compared a list with the known set.
 	Inferred bool
-	// FinalStateUnknown marks a DELETED whose last state was missed: its Object holds what was known before, at the
-	// least the object's identity.
+	// FinalStateUnknown is set in a DELETED whose last version was missed. Then Object is an older version, or has the identity only.
 	FinalStateUnknown bool
-	// Custom marks a delta whose Object has the JSON of the record's body, which an expression made of it.
+	// Custom is set if Object has the JSON of the record's body, which an expression of the pipeline made.
 	Custom bool
-	// Bare marks a delta whose Object was cut down to its identity, since nothing else of it may leave.
+	// Bare is set if Object was reduced to its identity, because nothing else of it may be sent.
 	Bare bool
-	// Sequence orders the deltas of one object: an offset and the resource version; 0 if it is not known. That of an inferred DELETED has
-	// the resource version by which the object was gone: it comes behind all changes of the object, even those sent beyond the last
-	// known one, and before those of a successor.
+	// Sequence orders the deltas of one object. It is the sum of an offset and the resource version, or 0 if it is not known. An inferred
+	// DELETED has the resource version of the list in which the object was missing. So it comes behind all changes of the object, also those
+	// that were sent but are not in the known set, and before the changes of a successor with the same name.
 	Sequence uint64
-	// Restored is how often the history of the resource had gone back, as after a restore of etcd: resource versions are given again.
+	// Restored counts how often the history of the resource has gone back, for example because etcd was restored. The API server then
+	// assigns the same resource versions again.
 	Restored int
-	// Old is the previous version as of the observation; nil if there is none, if no pipeline of the watch needs it, or if it is
-	// unknown.
+	// Old is the previous version. It is nil if there is none, if it is unknown, or if no pipeline of the watch needs it.
 	Old *Object
-	// Difference is what a MODIFIED carries of the previous version; nil if the pipeline sends none.
+	// Difference is what the record of a MODIFIED has of the previous version. It is nil if the pipeline sends nothing of it.
 	Difference *Difference
 }
 
-// Difference is what a record holds of the previous version of a MODIFIED, as its pipeline sends it.
+// Difference is what the record of a MODIFIED has of the previous version.
 type Difference struct {
-	// Known is false if the previous version is unknown; then nothing below is set.
+	// Known is false if the previous version is unknown. Then the other fields are empty.
 	Known bool
 	// OldResourceVersion is the resource version of the previous version.
 	OldResourceVersion string
-	// OldObject is the previous version as JSON, or nil.
+	// OldObject is the previous version as JSON. It is nil if the pipeline does not send it.
 	OldObject []byte
-	// Patch is a JSON Patch (RFC 6902) or a JSON Merge Patch (RFC 7386) that makes the new version of the old, or nil.
+	// Patch is a JSON Patch (RFC 6902) or a JSON Merge Patch (RFC 7386) that turns the previous version into the new one. It is nil if the
+	// pipeline does not send it.
 	Patch []byte
 }
 
@@ -101,11 +101,11 @@ func (d *Delta) Ref() Ref {
 	return Ref{Resource: d.Resource, Namespace: d.Object.Namespace(), Name: d.Object.Name()}
 }
 
-// ID is <cluster>/<uid>/<resourceVersion>/<TYPE>: the same each time this change is sent, by any pipeline. After the history of the resource
-// has gone back n times it begins with <cluster>+<n>.
+// ID returns <cluster>/<uid>/<resourceVersion>/<TYPE>. It is the same each time that this change is sent, and in all pipelines. If
+// [Delta.Restored] is n and not 0, the id begins with <cluster>+<n>.
 func (d *Delta) ID(cluster string) string { return d.IDWith(cluster, "") }
 
-// IDWith is ID and a suffix.
+// IDWith returns the ID with a suffix.
 func (d *Delta) IDWith(cluster, suffix string) string {
 	if d.Restored > 0 {
 		cluster += "+" + strconv.Itoa(d.Restored)
@@ -113,7 +113,7 @@ func (d *Delta) IDWith(cluster, suffix string) string {
 	return cluster + "/" + string(d.Object.UID()) + "/" + d.Object.ResourceVersion() + "/" + string(d.Type) + suffix
 }
 
-// FormatSequence returns a sequence as text that sorts as the number does; it is empty for 0.
+// FormatSequence returns a sequence as 20 digits, so that texts sort as the numbers do. It returns "" for 0.
 func FormatSequence(sequence uint64) string {
 	if sequence == 0 {
 		return ""
@@ -123,7 +123,7 @@ func FormatSequence(sequence uint64) string {
 	return "00000000000000000000"[n:] + string(digits[:n])
 }
 
-// Size is what the delta counts towards a backlog's bound in bytes: its JSON and a flat amount for the rest.
+// Size returns how many bytes the delta takes of a backlog's maxBytes: the length of its JSON, and a fixed number for the rest.
 func (d *Delta) Size() int64 {
 	size := int64(len(d.Object.JSON())+len(d.Object.fields.changedBy)) + overhead
 	if d.Difference != nil {
@@ -135,68 +135,71 @@ func (d *Delta) Size() int64 {
 // overhead is about what a Delta, its Object and their places in queues and maps take beside the JSON.
 const overhead = 768
 
-// Gap is a stretch of history that cannot be read. The net difference follows as inferred deltas.
+// Gap says that changes are missing, because the history cannot be read. The differences follow as inferred deltas.
 type Gap struct {
-	// Watch is a digest that names the watch: resource, scope and selectors of its source.
+	// Watch is a digest of the watch's resource, namespaces and selectors. It names the watch.
 	Watch    string
 	Resource schema.GroupVersionResource
-	// Namespace of a watch of one namespace, else empty.
+	// Namespace is the namespace of a watch of one namespace. It is empty for a watch of several.
 	Namespace string
-	// From and To are sequences, as [FormatSequence] writes them: that of the position before the gap, and that of the list that closes it;
-	// empty if unknown.
+	// From is the sequence of the position before the gap, and To that of the list that closes it, as [FormatSequence] writes them. Each is
+	// empty if it is unknown.
 	From, To string
 	Reason   GapReason
 	Observed time.Time
 }
 
-// GapReason is why history is missing.
+// GapReason says why changes are missing.
 type GapReason string
 
 // The reasons.
 const (
-	// GapRefused: the API server does not have the history any more (410).
+	// GapRefused: the API server does not have the history any more, and answered 410.
 	GapRefused GapReason = "refused"
-	// GapLost: kubeferry cannot know what it sent last: it was killed, or a replica leads with an older copy or none. A snapshot follows.
+	// GapLost: kubeferry does not know what it sent last, because it was killed, or because a replica leads that has an older copy of the
+	// state, or none. A snapshot follows.
 	GapLost GapReason = "lost"
-	// GapEdited: the file selects other objects now. A snapshot follows.
+	// GapEdited: the configuration selects other objects now. A snapshot follows.
 	GapEdited GapReason = "edited"
 	// GapGone: the resource does not exist any more.
 	GapGone GapReason = "gone"
-	// GapCheck: a list has shown what no watch has reported.
+	// GapCheck: a list has shown a difference that no watch has reported.
 	GapCheck GapReason = "check"
 )
 
-// ID is <cluster>/<watch digest>/<from>-<to>/GAP.
+// ID returns <cluster>/<watch digest>/<from>-<to>/GAP.
 func (g *Gap) ID(cluster string) string {
 	return cluster + "/" + g.Watch + "/" + g.From + "-" + g.To + "/" + string(GapType)
 }
 
-// Ref returns the collection that the gap is about.
+// Ref returns the resource and namespace that the gap is about. It has no name.
 func (g *Gap) Ref() Ref { return Ref{Resource: g.Resource, Namespace: g.Namespace} }
 
-// Mark ends a snapshot of one watch in one pipeline: what the pipeline has sent of the watch before, and what does not name the snapshot or
-// a later one, does not exist any more.
+// Mark is at the end of a snapshot of one watch in one pipeline. If it is complete, it says which objects are gone: those whose records the
+// pipeline has sent before, and of which no record names this snapshot or a later one.
 type Mark struct {
-	// Watch names the watch, as [Gap.Watch] does.
+	// Watch is the digest of the watch: see [Gap.Watch].
 	Watch    string
 	Resource schema.GroupVersionResource
-	// Namespace of a watch of one namespace, else empty.
+	// Namespace is the namespace of a watch of one namespace. It is empty for a watch of several.
 	Namespace string
-	// SnapshotSequence is what the records of the snapshot name: the sequence of the list that it reads, or a later one.
+	// SnapshotSequence names the snapshot, in the mark and in the records of the snapshot. It is the sequence of the list that the snapshot
+	// reads, or a later one.
 	SnapshotSequence uint64
-	// Count is how many objects the snapshot had.
+	// Count is the number of objects in the snapshot.
 	Count uint64
-	// Incomplete is set if the snapshot lacks objects that exist, so that nothing follows from it.
+	// Incomplete is set if the snapshot lacks objects that exist. Then a consumer must ignore the mark.
 	Incomplete bool
-	// Except are the REST paths of the objects whose records went to the dead letter, if they are few.
+	// Except has the REST paths of the objects whose records became dead letters. If there are more
+	// than a hundred, it has only some of them, and Incomplete is set.
 	Except   []string
 	Observed time.Time
 }
 
-// ID is <cluster>/<watch digest>/<snapshot sequence>/SNAPSHOT.
+// ID returns <cluster>/<watch digest>/<snapshot sequence>/SNAPSHOT.
 func (m *Mark) ID(cluster string) string {
 	return cluster + "/" + m.Watch + "/" + strconv.FormatUint(m.SnapshotSequence, 10) + "/" + string(MarkType)
 }
 
-// Ref returns the collection that the mark is about.
+// Ref returns the resource and namespace that the mark is about. It has no name.
 func (m *Mark) Ref() Ref { return Ref{Resource: m.Resource, Namespace: m.Namespace} }

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// EncodeJSON returns decoded JSON as the API server writes it: keys sorted, and <, > and & as they are. Its error may
+// EncodeJSON encodes a value as the API server does: it sorts the keys, and does not escape <, > and &. Its error may
 // quote the value.
 func EncodeJSON(value any) ([]byte, error) {
 	var b bytes.Buffer

@@ -6,48 +6,49 @@ import "time"
 type Known struct {
 	Namespace, Name string
 	Version         Version
-	// Filtered has a bit for each pipeline that does not have the object, mostly because of its filters, and Due one for
-	// each whose snapshot has not reached it. The watch's meta lists the pipelines.
+	// Filtered has a bit for each pipeline that does not have the object, mostly because of its filters. Due has a bit for each pipeline
+	// whose snapshot has not come to the object yet. The watch's meta lists the pipelines in the order of their bits.
 	Filtered, Due uint64
-	// Retained is set if something of the object is retained for its next change. In a commit Previous is that, compressed, or
-	// nil if the file has it already.
+	// Retained is set if the state file keeps this version of the object for the next change. In a commit, Previous is that version,
+	// compressed. It is nil if the file has it already.
 	Retained bool
 	Previous []byte
 }
 
-// WatchChange is what happened to a watch's position and known set between two commits.
+// WatchChange is what changed in a watch's position and known set between two commits.
 type WatchChange struct {
-	// Watch is its id.
+	// Watch is the id of the watch.
 	Watch string
-	Put   []Known
-	// Remove holds objects of which only namespace and name count.
+	// Put has the objects that are new in the known set, or have changed in it.
+	Put []Known
+	// Remove has the objects that left the known set. Only their namespace and name are set.
 	Remove []Known
-	// Meta is what else is kept of the watch, as JSON.
+	// Meta is the position and everything else that is kept of the watch, as JSON.
 	Meta []byte
 }
 
-// LogKey is where an entry is in a pipeline's log.
+// LogKey is the place of an entry in a pipeline's log.
 type LogKey struct {
-	// Flow is what the entry is read with: that of one namespace, say. It holds no zero byte.
+	// Flow names the entries that are read together, such as those of one namespace. It has no zero byte.
 	Flow string
 	// Seq is the entry's number. All flows of a log share one sequence.
 	Seq uint64
 }
 
-// Entry is a delta, a gap or a mark in a pipeline's log. One of Delta, Gap and Mark is set.
+// Entry is a delta, a gap or a mark in a pipeline's log. Exactly one of Delta, Gap and Mark is set.
 type Entry struct {
 	LogKey
 	Delta *Delta
 	Gap   *Gap
 	Mark  *Mark
-	// Unsendable is why the delta may not leave as it is, and goes to the dead letter; empty if it may.
+	// Unsendable says why the delta must not be sent, and becomes a dead letter. It is empty if the delta may be sent.
 	Unsendable string
-	// Attempts is how often it was sent, and Failed when that first failed.
+	// Attempts is how often the entry was sent without success, and Failed is when it first failed.
 	Attempts int
 	Failed   time.Time
 }
 
-// Ref names the object, or the collection of a gap or mark.
+// Ref returns the object of the delta, or the resource and namespace of the gap or mark.
 func (e *Entry) Ref() Ref {
 	switch {
 	case e.Gap != nil:
@@ -58,7 +59,7 @@ func (e *Entry) Ref() Ref {
 	return e.Delta.Ref()
 }
 
-// Observed is when the change, gap or mark was observed.
+// Observed returns when the change, gap or mark was observed.
 func (e *Entry) Observed() time.Time {
 	switch {
 	case e.Gap != nil:
@@ -69,34 +70,34 @@ func (e *Entry) Observed() time.Time {
 	return e.Delta.Observed
 }
 
-// Attempts is how often an entry that is in the log was sent, and when that first failed.
+// Attempts are the failures of an entry that is in the log already: how often it was sent without success, and when it first failed.
 type Attempts struct {
 	Seq      uint64
 	Attempts int
 	Failed   time.Time
 }
 
-// LogChange is what happened to a pipeline's log between two commits.
+// LogChange is what changed in a pipeline's log between two commits.
 type LogChange struct {
 	Pipeline string
 	Append   []Entry
-	// Attempts are of entries that are in the log already.
+	// Attempts has the failures of entries that are in the log already.
 	Attempts []Attempts
-	// Remove holds the keys of settled entries.
+	// Remove has the keys of settled entries.
 	Remove []LogKey
-	// Redo is set after commits failed, which may have reached the disk all the same: what they left, which is every entry
-	// from the number From on in any flow, goes before Append is applied.
+	// Redo is set after commits failed. They may have reached the disk all the same. So every entry whose Seq is From or higher is removed,
+	// in all flows, before Append is applied.
 	Redo bool
 	From uint64
 }
 
-// Empty reports whether nothing happened.
+// Empty reports whether there is nothing to write.
 func (c *LogChange) Empty() bool { return len(c.Append)+len(c.Attempts)+len(c.Remove) == 0 && !c.Redo }
 
-// LogSize is how much a pipeline's log holds.
+// LogSize is the size of a pipeline's log.
 type LogSize struct {
 	Entries uint64 `json:"entries"`
 	Bytes   int64  `json:"bytes"`
-	// Next is the number after the last entry ever appended.
+	// Next is the Seq that the next entry gets. It grows even if entries are removed.
 	Next uint64 `json:"next"`
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/kubeferry/kubeferry/internal/jsonscan"
 )
 
-// LastApplied is the annotation in which kubectl keeps a copy of the whole object, of a Secret's data too.
+// LastApplied is the annotation in which kubectl keeps a copy of the whole object. For a Secret the copy has the data too.
 const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // Object is one version of one Kubernetes object: the JSON that the API server sent, and the few fields of its
-// metadata that kubeferry needs. It is immutable.
+// metadata that kubeferry needs. It is immutable, and may be used by several goroutines at once.
 type Object struct {
 	raw       []byte
 	fields    fields
@@ -37,8 +37,8 @@ type redacted struct {
 	by     any
 }
 
-// NewObject reads an object's JSON, checking the syntax of all of it, and takes ownership of it. Bytes that are not
-// UTF-8 become U+FFFD, as they would in decoding.
+// NewObject makes an object of its JSON, and owns the bytes from then on. Bytes that are not UTF-8 become U+FFFD, as in
+// encoding/json. NewObject fails if the JSON is malformed anywhere, is not an object, or has 2 GiB or more.
 func NewObject(raw []byte) (*Object, error) {
 	if len(raw) > math.MaxInt32 {
 		return nil, errors.New("object of 2 GiB or more")
@@ -55,7 +55,7 @@ func NewObject(raw []byte) (*Object, error) {
 	return &Object{raw: raw, fields: f}, nil
 }
 
-// ValidUTF8 returns a text with U+FFFD in place of bytes that are not UTF-8.
+// ValidUTF8 returns the text with U+FFFD in place of bytes that are not UTF-8. It returns text itself if all of it is UTF-8.
 func ValidUTF8(text []byte) []byte {
 	if utf8.Valid(text) {
 		return text
@@ -63,8 +63,8 @@ func ValidUTF8(text []byte) []byte {
 	return bytes.ToValidUTF8(text, []byte("\uFFFD"))
 }
 
-// CopyObject is [NewObject] for bytes that stay the caller's. What is copied leaves managedFields out, unless they are to
-// be kept.
+// CopyObject is [NewObject] for bytes that the caller goes on using. The copy has no managedFields, unless keepManagedFields
+// is set.
 func CopyObject(raw []byte, keepManagedFields bool) (*Object, error) {
 	object, err := NewObject(raw)
 	if err != nil {
@@ -80,7 +80,7 @@ type Item struct {
 	fields fields // of which the place of managedFields is in the text
 }
 
-// ScanItem reads an object that a scanner has reached in a text of UTF-8, of less than 2 GiB.
+// ScanItem reads the object that a scanner has reached in a text. The text must be UTF-8, and have less than 2 GiB.
 func ScanItem(s *jsonscan.Scanner, text []byte) (*Item, error) {
 	s.Peek() // skips white space
 	from := s.Offset()
@@ -88,8 +88,8 @@ func ScanItem(s *jsonscan.Scanner, text []byte) (*Item, error) {
 	return &Item{text, span{int32(from), int32(s.Offset())}, f}, err //nolint:gosec // less than 2 GiB
 }
 
-// Object returns the object, which holds a copy, without managedFields unless they are to be kept. Items of a list may come without
-// apiVersion and kind: they get these.
+// Object returns the object, with a copy of its JSON. The copy has no managedFields, unless keepManagedFields is set. An item of a list may
+// lack apiVersion and kind. Then it gets the given ones.
 func (i *Item) Object(apiVersion, kind string, keepManagedFields bool) *Object {
 	object := &Object{fields: i.fields}
 	f, place := &object.fields, i.place
@@ -116,7 +116,7 @@ func (i *Item) Object(apiVersion, kind string, keepManagedFields bool) *Object {
 	return object
 }
 
-// NewIdentity makes an object that holds only what is known of an object whose last state was not kept.
+// NewIdentity makes an object that has only its apiVersion, kind, name, namespace, uid and resource version.
 func NewIdentity(kind schema.GroupVersionKind, namespace, name string, uid types.UID, resourceVersion string) *Object {
 	type metadata struct {
 		Name            string `json:"name"`
@@ -139,46 +139,46 @@ func NewIdentity(kind schema.GroupVersionKind, namespace, name string, uid types
 	}}
 }
 
-// Identity returns an object that holds what [NewIdentity] makes of this one.
+// Identity returns the object reduced to what [NewIdentity] has.
 func (o *Object) Identity() *Object {
 	kind := schema.FromAPIVersionAndKind(o.APIVersion(), o.Kind())
 	return NewIdentity(kind, o.Namespace(), o.Name(), o.UID(), o.ResourceVersion())
 }
 
-// WithJSON returns an object of the same identity with other JSON, which is not read: what a pipeline made of it, that
-// may lack any field.
+// WithJSON returns an object with the same identity and other JSON: what a pipeline made of the object. The JSON is not
+// read, and may lack any field.
 func (o *Object) WithJSON(raw []byte) *Object {
 	rewritten := &Object{raw: raw, fields: o.fields, rewritten: true}
 	rewritten.fields.managed = span{}
 	return rewritten
 }
 
-// Rewritten reports whether [Object.WithJSON] made the object, so that its JSON may lack its identity.
+// Rewritten reports whether [Object.WithJSON] made the object. Then its JSON may lack its identity.
 func (o *Object) Rewritten() bool { return o.rewritten }
 
-// JSON returns the object as the API server wrote it. It must not be modified.
+// JSON returns the bytes of the object. The caller must not modify them.
 func (o *Object) JSON() []byte { return o.raw }
 
-// APIVersion is the object's apiVersion: "v1", "apps/v1".
+// APIVersion returns the object's apiVersion, such as "v1" or "apps/v1".
 func (o *Object) APIVersion() string { return o.fields.apiVersion }
 
-// Kind is the object's kind: "Pod".
+// Kind returns the object's kind, such as "Pod".
 func (o *Object) Kind() string { return o.fields.kind }
 
-// Name is metadata.name.
+// Name returns metadata.name. A name of more than 1,024 bytes is cut, and ends with a hash of the whole name.
 func (o *Object) Name() string { return o.fields.name }
 
-// Namespace is metadata.namespace; empty for a cluster-scoped object.
+// Namespace returns metadata.namespace. It is empty for a cluster-scoped object.
 func (o *Object) Namespace() string { return o.fields.namespace }
 
-// UID is metadata.uid.
+// UID returns metadata.uid.
 func (o *Object) UID() types.UID { return types.UID(o.fields.uid) }
 
-// ResourceVersion is metadata.resourceVersion.
+// ResourceVersion returns metadata.resourceVersion.
 func (o *Object) ResourceVersion() string { return o.fields.resourceVersion }
 
-// WithoutManagedFields returns the object without metadata.managedFields; that is o itself if it has none. The
-// result is made once and shared. Nothing is decoded: the member is cut out of the bytes.
+// WithoutManagedFields returns the object without metadata.managedFields, or o itself if it has none. The first call
+// cuts the member out of the bytes, and later calls return the same result.
 func (o *Object) WithoutManagedFields() *Object {
 	cut := o.fields.managed
 	if cut.to == 0 {
@@ -193,8 +193,8 @@ func (o *Object) WithoutManagedFields() *Object {
 	return bare
 }
 
-// Redacted returns what redact makes of the object. The last result is cached under by, a comparable key of the redactor, so that pipelines
-// with the same redactor share it.
+// Redacted returns what redact makes of the object. It keeps the last result with the key by, which must be comparable and name the redactor.
+// So pipelines with the same redactor share the result. An error of redact is returned, and not kept.
 func (o *Object) Redacted(by any, redact func(*Object) (*Object, error)) (*Object, error) {
 	if r := o.redacted.Load(); r != nil && r.by == by {
 		return r.object, nil
@@ -207,7 +207,8 @@ func (o *Object) Redacted(by any, redact func(*Object) (*Object, error)) (*Objec
 	return object, err
 }
 
-// Uncached returns the object without what is cached of [Object.WithoutManagedFields] and [Object.Redacted], now or later.
+// Uncached returns a copy of the object that does not hold the results of [Object.WithoutManagedFields] and [Object.Redacted]. It shares the
+// JSON with the object.
 func (o *Object) Uncached() *Object {
 	return &Object{raw: o.raw, fields: o.fields, rewritten: o.rewritten}
 }
@@ -219,7 +220,7 @@ func (o *Object) withoutManagedFields() []byte {
 	return append(append(raw, o.raw[:cut.from]...), o.raw[cut.to:]...)
 }
 
-// Unstructured decodes the object. The result belongs to the caller.
+// Unstructured decodes the object. The result belongs to the caller. The error names the object, and contains none of its values.
 func (o *Object) Unstructured() (*unstructured.Unstructured, error) {
 	// Not its UnmarshalJSON, whose errors may hold all of the object.
 	var content map[string]any

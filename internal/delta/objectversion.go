@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Version names one version of one object by uid and resource version, in 32 bytes: there may be a million of them. It is
-// comparable with [Version.Equal] only.
+// Version names one version of one object by uid and resource version. It takes 32 bytes, because there may be a million of
+// them. Compare versions with [Version.Equal], and not with ==.
 type Version struct {
 	uid    [16]byte
 	number uint64
@@ -32,15 +32,16 @@ func NewVersion(uid types.UID, resourceVersion string) Version {
 	return Version{uid: packed, number: number}
 }
 
-// PackedVersion is the reverse of [Version.Packed].
+// PackedVersion makes a Version of the parts that [Version.Packed] returns.
 func PackedVersion(uid [16]byte, number uint64) Version { return Version{uid: uid, number: number} }
 
-// Packed gives the parts, and reports whether the version has that form.
+// Packed returns the uid and the resource version in binary form. ok is false if one of them has no such form: then use [Version.UID] and
+// [Version.ResourceVersion].
 func (v *Version) Packed() (uid [16]byte, number uint64, ok bool) {
 	return v.uid, v.number, v.text == nil
 }
 
-// UID is the object's uid.
+// UID returns the uid of the object.
 func (v *Version) UID() types.UID {
 	if v.text != nil {
 		return v.text.uid
@@ -48,7 +49,7 @@ func (v *Version) UID() types.UID {
 	return unpackUID(v.uid)
 }
 
-// ResourceVersion is the version's resource version.
+// ResourceVersion returns the resource version.
 func (v *Version) ResourceVersion() string {
 	if v.text != nil {
 		return v.text.resourceVersion
@@ -72,7 +73,7 @@ func (v *Version) Equal(other *Version) bool {
 	return v.uid == other.uid && v.number == other.number
 }
 
-// Version names this version of the object.
+// Version returns the uid and the resource version of the object.
 func (o *Object) Version() Version { return NewVersion(o.UID(), o.ResourceVersion()) }
 
 // packUID gives the 16 bytes of a uid that is a UUID in its canonical form, as all uids of an API server are, and

@@ -13,8 +13,8 @@ import (
 // dotted is the form "deployments.v1.apps", or "pods.v1" for the core group.
 var dotted = regexp.MustCompile(`^([^./]+)\.(v\d[^./]*)(?:\.([^/]*))?$`)
 
-// ParseResource reads a resource as it is written in the configuration: "apps/v1/deployments" or "deployments.v1.apps", or
-// "v1/pods" or "pods.v1" for the core group.
+// ParseResource reads a resource as the configuration has it: "apps/v1/deployments" or "deployments.v1.apps". In the core group it is
+// "v1/pods" or "pods.v1". The error quotes the text, and says what to write.
 func ParseResource(text string) (schema.GroupVersionResource, error) {
 	var gvr schema.GroupVersionResource
 	if strings.Contains(text, "*") {
@@ -57,8 +57,9 @@ var (
 	coreVersion = regexp.MustCompile(`^v\d[a-z0-9]*$`)
 )
 
-// ParseWildcard reads what stands for all resources of a group that can be watched: "apps/*" or "*.apps", "v1/*" for the core group, or
-// "apps/v1/*" for those of one version. The resource of what it returns is "*", and its version is empty if any will do.
+// ParseWildcard reads a wildcard, which stands for all resources of a group that can be watched: "apps/*" or "*.apps", or "v1/*" for the core
+// group. "apps/v1/*" stands for the resources of one version. The result has the resource "*". Its version is empty if all versions are meant.
+// ok is false if the text is not a wildcard.
 func ParseWildcard(text string) (gvr schema.GroupVersionResource, ok bool) {
 	if found := inGroup.FindStringSubmatch(text); found != nil {
 		return schema.GroupVersionResource{Group: found[1], Resource: wildcard}, true
@@ -77,12 +78,13 @@ func ParseWildcard(text string) (gvr schema.GroupVersionResource, ok bool) {
 // IsWildcard reports whether a resource is what [ParseWildcard] returns.
 func IsWildcard(gvr schema.GroupVersionResource) bool { return gvr.Resource == wildcard }
 
-// Covers reports whether a resource is another one, or among those that a wildcard stands for.
+// Covers reports whether other is the resource gvr, or a wildcard that stands for it.
 func Covers(other, gvr schema.GroupVersionResource) bool {
 	return other == gvr || IsWildcard(other) && other.Group == gvr.Group && (other.Version == "" || other.Version == gvr.Version)
 }
 
-// ResourceName writes a resource as [ParseResource] or [ParseWildcard] reads it. One without a version is a name that was not looked up yet.
+// ResourceName writes a resource in the form that [ParseResource] or [ParseWildcard] reads. A resource without a version is a short name that
+// was not looked up yet. ResourceName returns the name.
 func ResourceName(gvr schema.GroupVersionResource) string {
 	if gvr.Version == "" && IsWildcard(gvr) {
 		return gvr.Group + "/" + gvr.Resource
@@ -96,8 +98,8 @@ func ResourceName(gvr schema.GroupVersionResource) string {
 	return gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
 }
 
-// Namespaces selects namespaces by anchored globs in the syntax of [path.Match]. A name is selected if Include is
-// empty or one of its globs matches, and no glob of Exclude does.
+// Namespaces selects namespaces by their names. Include and Exclude have globs in the syntax of [path.Match], which match
+// whole names. A name is selected if Include is empty or has a glob that matches, and Exclude has none that matches.
 type Namespaces struct {
 	Include []string `yaml:"include" doc:"names of namespaces to take, where * stands for any characters. The default is all"`
 	Exclude []string `yaml:"exclude" doc:"names of namespaces to leave out, even if include has them"`
@@ -106,7 +108,7 @@ type Namespaces struct {
 // All reports whether every namespace is selected.
 func (n Namespaces) All() bool { return len(n.Include) == 0 && len(n.Exclude) == 0 }
 
-// Match reports whether the namespace is selected. The globs must be valid.
+// Match reports whether the namespace is selected. A glob that is not valid matches nothing.
 func (n Namespaces) Match(namespace string) bool {
 	matches := func(glob string) bool {
 		ok, _ := path.Match(glob, namespace)
@@ -115,16 +117,16 @@ func (n Namespaces) Match(namespace string) bool {
 	return (len(n.Include) == 0 || slices.ContainsFunc(n.Include, matches)) && !slices.ContainsFunc(n.Exclude, matches)
 }
 
-// IsGlob reports whether the pattern is more than a plain name.
+// IsGlob reports whether a pattern has characters that are special in a glob.
 func IsGlob(pattern string) bool { return strings.ContainsAny(pattern, `*?[\`) }
 
-// Snapshot is what becomes of the objects that a watch finds when it begins.
+// Snapshot says when the objects that exist are sent.
 type Snapshot string
 
 // The modes of a snapshot. Without a state directory every start is a first one, so that initial and always are
 // the same.
 const (
-	SnapshotInitial Snapshot = "initial" // each is sent as ADDED, once to each pipeline
-	SnapshotAlways  Snapshot = "always"  // at every start, after catching up
-	SnapshotNever   Snapshot = "never"   // they are recorded only
+	SnapshotInitial Snapshot = "initial" // once to each pipeline, as ADDED
+	SnapshotAlways  Snapshot = "always"  // to each pipeline at every start, as ADDED, behind the changes since the last run
+	SnapshotNever   Snapshot = "never"   // never: they are only recorded in the known set
 )

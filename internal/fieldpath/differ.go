@@ -10,12 +10,11 @@ import (
 	"github.com/kubeferry/kubeferry/internal/jsonscan"
 )
 
-// DifferJSON reports whether any path has another match, another number of matches or other values in the JSON of two
-// versions of an object. Items of lists are compared by their place. It decodes only values that are matched and written
-// differently.
+// DifferJSON compares two versions of an object. It reports whether any path of the set has other matches, or other values in them. Items of
+// lists are compared by their index. It decodes only matches whose bytes differ.
 //
-// The JSON must be valid: what is not compared may not be checked. Of two members of one name, which RFC 8259 leaves
-// undefined, either may count.
+// Both must be valid JSON: DifferJSON does not check everything, and may return no error for JSON that is malformed. If a map has two members
+// of one name, which RFC 8259 leaves undefined, either may be compared. The error contains no value of the object.
 func (s *Set) DifferJSON(before, after []byte) (bool, error) {
 	return differ(before, after, []*node{&s.root}, s.root.leaf)
 }

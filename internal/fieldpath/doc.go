@@ -1,10 +1,10 @@
-// Package fieldpath names places in a decoded Kubernetes object, finds them and changes what is there.
+// Package fieldpath has paths, which name places in a decoded Kubernetes object. It finds these places, and changes the values there.
 //
 // # Notation
 //
 //	spec.template.spec                     a name: the member of a map
 //	metadata.labels["app.kubernetes.io/name"]
-//	                                       a quoted name: any text, with the escapes of JSON; 'single quotes' will do
+//	                                       a quoted name: any text, with the escapes of JSON; single quotes are allowed too
 //	spec.containers[0]                     an item of a list, counted from 0
 //	spec.containers[*].env[*].value        every item of a list, or every value of a map
 //
@@ -12,12 +12,11 @@
 //
 // # Matches
 //
-// A path matches the places that exist under it: none, one, or with [*] any number. A member that holds null exists. A
-// step that does not fit what is there (a name at a list, an index at a map) matches nothing.
+// A path matches the places in an object that it names. It has no match if they do not exist. Without [*] it has at most one, and with [*]
+// any number. A member with the value null exists. A step of the wrong kind (a name at a list, an index at a map) matches nothing.
 //
 // # Decoded and raw
 //
-// Objects are what encoding/json and apimachinery make of JSON: map[string]any, []any, string, bool, nil, int64 and
-// float64. [Set.DifferJSON] answers from the JSON itself, without decoding it. The
-// whole number 1 and the number 1.0 differ.
+// Decoded objects consist of map[string]any, []any, string, bool, nil, int64 and float64, as apimachinery decodes JSON. So the numbers 1 and
+// 1.0 are different. [Set.DifferJSON] reads the JSON itself.
 package fieldpath

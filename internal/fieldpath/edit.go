@@ -12,7 +12,7 @@ func (p Path) visit(object map[string]any, f func(place)) {
 	_ = w.in(object, nil) // f cannot fail
 }
 
-// Visit calls f with the value of every match.
+// Visit calls f with the value of each match. Members of a map come in the order of their names.
 func (p Path) Visit(object map[string]any, f func(value any)) {
 	p.visit(object, func(at place) { f(at.value()) })
 }
@@ -24,8 +24,8 @@ func (p Path) Exists(object map[string]any) bool {
 	return exists
 }
 
-// Replace replaces the value of every match by what replace returns for it and its path, which has indices and names for [*]. It
-// stops at the first error; then some matches may have been replaced.
+// Replace calls replace for each match, and puts the value that it returns in place of the old one. replace gets the path of the match, which
+// has an index or a name in place of each [*]. The first error ends Replace, which returns it. Then some matches may be replaced already.
 func (p Path) Replace(object map[string]any, replace func(at Path, value any) (any, error)) error {
 	w := walker{steps: p.steps, visit: func(at place) error {
 		value, err := replace(Path{steps: slices.Clone(at.steps)}, at.value())
@@ -37,11 +37,11 @@ func (p Path) Replace(object map[string]any, replace func(at Path, value any) (a
 	return w.in(object, nil)
 }
 
-// Set puts a copy of value in every place that the path names. Maps are created on the way, in the place of null too,
-// but no items of lists: [*] and an index name what exists already, and where they name nothing, nothing is set.
+// Set sets each place that the path names to a copy of value. It creates maps that are missing on the way, also in place of a null. It does not
+// create items of lists: if an index or a [*] matches nothing, nothing is set there.
 //
-// It fails if a step does not fit what is there: a name at a string, for example. Then some places may have been set. The error
-// contains no value and no key of the object that is not in the path.
+// It fails if a step is of the wrong kind, such as a name at a string. Then some places may be set already. The error contains no value of
+// the object, and only names that are in the path.
 func (p Path) Set(object map[string]any, value any) error {
 	w := walker{steps: p.steps, create: true, visit: func(at place) error {
 		at.set(runtime.DeepCopyJSONValue(value))
@@ -54,8 +54,8 @@ func (p Path) Set(object map[string]any, value any) error {
 // was.
 type removed struct{}
 
-// Remove takes the matches of all paths out of the object. Items that follow a removed one move up; indices are those
-// before any removal. What is left empty stays.
+// Remove removes the matches of all paths from the object. Items behind a removed one move up. An index in a path means the
+// place of the item before anything is removed. Maps and lists that become empty stay.
 func Remove(object map[string]any, paths ...Path) {
 	var lists []Path // those that lost items
 	for _, path := range paths {

@@ -2,8 +2,8 @@ package fieldpath
 
 import "slices"
 
-// Leaves returns the innermost values of what the path matches, by their paths: for people who want to see why
-// [Set.DifferJSON] returned true. A map or list is one of them if it is empty.
+// Leaves returns the innermost values of all matches, by the texts of their paths. They show a person why [Set.DifferJSON]
+// returned true. An empty map or list is an innermost value, too.
 func (p Path) Leaves(object map[string]any) map[string]any {
 	leaves := map[string]any{}
 	p.visit(object, func(at place) { addLeaves(leaves, slices.Clone(at.steps), at.value()) })

@@ -6,14 +6,15 @@ import (
 	"slices"
 )
 
-// Move takes what is in one place to another.
+// Move moves a value from one place of an object to another.
 type Move struct {
 	from, to Path
 	// common is how many steps both begin with. Behind them are names only, so that each match has one new place.
 	common int
 }
 
-// NewMove makes a move.
+// NewMove returns the move from one path to another. It fails if both are the same, if one is inside the other, or if they differ before their
+// last [*] or index.
 func NewMove(from, to Path) (Move, error) {
 	m := Move{from: from, to: to}
 	for m.common < min(from.Len(), to.Len()) && from.At(m.common) == to.At(m.common) {
@@ -30,14 +31,14 @@ func NewMove(from, to Path) (Move, error) {
 	return m, nil
 }
 
-// From is the old place.
+// From returns the old place.
 func (m Move) From() Path { return m.from }
 
-// To is the new place.
+// To returns the new place.
 func (m Move) To() Path { return m.to }
 
-// Apply moves every match. It fails if there is something in the new place, or if that cannot be made; then some
-// matches may have been moved. The error contains no value.
+// Apply moves each match of the old place. It fails if the new place has a value already, or cannot be made. Then some matches
+// may be moved already. The error contains no value of the object.
 func (m Move) Apply(object map[string]any) error {
 	if m.common == 0 {
 		return m.within(object)

@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxSteps is deeper than any object; it keeps what [Path.Set] creates encodable.
+// maxSteps is how many steps a path may have. That is more than any object needs, and few enough to encode what [Path.Set] creates.
 const maxSteps = 64
 
-// Parse reads a path. Its error quotes the rest of the text from the mistake on.
+// Parse reads a path in the notation of the package. Its error says what was expected, and quotes the text from the mistake on.
 func Parse(text string) (Path, error) {
 	if !utf8.ValidString(text) {
 		return Path{}, errors.New("expected UTF-8 text")
@@ -35,7 +35,7 @@ func Parse(text string) (Path, error) {
 	return path, nil
 }
 
-// UnmarshalText is [Parse].
+// UnmarshalText sets the path to what [Parse] returns for a text. If that fails, the path stays as it is.
 func (p *Path) UnmarshalText(text []byte) error {
 	parsed, err := Parse(string(text))
 	if err == nil {

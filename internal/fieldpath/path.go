@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Kind is what a step selects.
+// Kind says what a step selects.
 type Kind uint8
 
 // The kinds of a step.
@@ -24,7 +24,7 @@ type Step struct {
 	Index int    // of an Index
 }
 
-// Path is a place in an object, or several. It is immutable, and made by [Parse], [New] or [Of]; the zero value is no path.
+// Path names a place in an object, or several with [*]. It is immutable. [Parse], [New] and [Of] make paths. The zero value is not a valid path.
 type Path struct{ steps []Step }
 
 // New makes a path of steps.
@@ -39,19 +39,19 @@ func Of(names ...string) Path {
 	return Path{steps: steps}
 }
 
-// Len is the number of steps.
+// Len returns the number of steps.
 func (p Path) Len() int { return len(p.steps) }
 
-// At is step i.
+// At returns step i, counted from 0. It panics if there is no such step.
 func (p Path) At(i int) Step { return p.steps[i] }
 
-// Head is the path of the first n steps.
+// Head returns the path of the first n steps.
 func (p Path) Head(n int) Path { return Path{p.steps[:n:n]} }
 
-// Join is the path with the steps of q behind it.
+// Join returns the path of the steps of p and then those of q.
 func (p Path) Join(q Path) Path { return Path{steps: slices.Concat(p.steps, q.steps)} }
 
-// Tail is what is left of the path after n steps.
+// Tail returns the path without its first n steps.
 func (p Path) Tail(n int) Path { return Path{steps: p.steps[n:]} }
 
 // allNames reports whether steps have names only, and so at most one match.
@@ -59,7 +59,7 @@ func allNames(steps []Step) bool {
 	return !slices.ContainsFunc(steps, func(s Step) bool { return s.Kind != Name })
 }
 
-// Covers reports whether every place that q can match is one that p can match, or lies inside one.
+// Covers reports whether p covers q: every place that q can match is also one that p can match, or is inside one.
 func (p Path) Covers(q Path) bool {
 	if len(p.steps) > len(q.steps) {
 		return false
@@ -72,7 +72,7 @@ func (p Path) Covers(q Path) bool {
 	return true
 }
 
-// Meets reports whether p and q can match the same place, or one a place inside the other's.
+// Meets reports whether p and q can meet: both can match the same place, or one of them a place inside a match of the other.
 func (p Path) Meets(q Path) bool {
 	for i := range min(len(p.steps), len(q.steps)) {
 		a, b := p.steps[i], q.steps[i]
@@ -83,7 +83,7 @@ func (p Path) Meets(q Path) bool {
 	return true
 }
 
-// String writes the path as [Parse] reads it, in one way for equal paths.
+// String returns the path in the notation that [Parse] reads. Equal paths have equal texts.
 func (p Path) String() string {
 	var b strings.Builder
 	for i, step := range p.steps {

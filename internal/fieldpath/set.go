@@ -1,6 +1,6 @@
 package fieldpath
 
-// Set is several paths, to be looked for in one walk. It is immutable.
+// Set is a set of paths that are looked for in one pass over an object. It is immutable.
 type Set struct{ root node }
 
 // node is what the paths that lead here go on with.
@@ -10,7 +10,7 @@ type node struct {
 	leaf bool
 }
 
-// NewSet makes a set.
+// NewSet returns the set of the paths.
 func NewSet(paths ...Path) *Set {
 	s := &Set{}
 	for _, path := range paths {
@@ -51,8 +51,8 @@ func follow(nodes []*node, step Step) (next []*node, leaf bool) {
 	return next, false
 }
 
-// Keep takes everything out of the object that no path matches, that is in no match, and that holds none. Lists become
-// shorter by the items that go.
+// Keep removes everything from the object except for the matches, what is in them, and the maps and lists around them. Items that
+// are removed leave no hole in their list.
 func (s *Set) Keep(object map[string]any) {
 	if s.root.leaf { // a path of no steps
 		return

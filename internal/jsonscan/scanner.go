@@ -1,4 +1,4 @@
-// Package jsonscan walks over JSON without decoding it.
+// Package jsonscan reads JSON from front to back without decoding it into values.
 package jsonscan
 
 import (
@@ -11,11 +11,12 @@ import (
 	"strings"
 )
 
-// maxDepth of nesting: the API server takes objects of 10,000 levels, the bound of encoding/json, and a list has some around
-// them.
+// maxDepth is how deeply JSON may be nested. The API server accepts objects of 10,000 levels, which is the limit of
+// encoding/json, and a list has some levels around its objects.
 const maxDepth = 10_000 + 10
 
-// Scanner walks over JSON without building anything. Every method fails on a syntax error, with its offset.
+// Scanner reads JSON from front to back, and allocates nothing except for strings with escapes. A method that finds a syntax error returns an
+// error with its offset, and the scanner must not be used any more.
 type Scanner struct {
 	data   []byte
 	pos    int
@@ -23,16 +24,16 @@ type Scanner struct {
 	depth  int
 }
 
-// NewScanner returns a scanner at the start of data.
+// NewScanner returns a scanner at the beginning of data. The caller must not modify data while the scanner, or bytes that it returned, are in use.
 func NewScanner(data []byte) *Scanner { return &Scanner{data: data} }
 
-// Offset is the place of the next byte.
+// Offset returns how many bytes were read.
 func (s *Scanner) Offset() int { return s.pos }
 
-// Member is the place where the member that [Scanner.Object] visits begins, at its key.
+// Member returns the offset of the key of the member that [Scanner.Object] visits last.
 func (s *Scanner) Member() int { return s.member }
 
-// End fails if anything but white space is left.
+// End returns an error if anything but white space follows.
 func (s *Scanner) End() error {
 	s.space()
 	if s.pos != len(s.data) {
@@ -41,7 +42,8 @@ func (s *Scanner) End() error {
 	return nil
 }
 
-// Object visits the members of an object in turn. visit gets the key, decoded, and must consume the value.
+// Object reads an object, and calls visit for each member. visit gets the decoded key, and must read the value. An error of visit ends Object,
+// which returns it.
 func (s *Scanner) Object(visit func(key []byte) error) error {
 	return s.members(true, visit)
 }
@@ -82,7 +84,7 @@ func (s *Scanner) members(decode bool, visit func(key []byte) error) error {
 	}
 }
 
-// Array visits the elements of an array in turn; visit must consume the element.
+// Array reads an array, and calls visit for each element, which visit must read. An error of visit ends Array, which returns it.
 func (s *Scanner) Array(visit func() error) error {
 	if err := s.open('['); err != nil {
 		return err
@@ -104,7 +106,7 @@ func (s *Scanner) Array(visit func() error) error {
 	}
 }
 
-// Value consumes the next value and returns its bytes, which are part of the scanner's data.
+// Value reads the next value, and returns its bytes. They are a part of the scanner's data.
 func (s *Scanner) Value() ([]byte, error) {
 	s.space()
 	from := s.pos
@@ -112,7 +114,7 @@ func (s *Scanner) Value() ([]byte, error) {
 	return s.data[from:s.pos], err
 }
 
-// Text consumes a string and returns it decoded; without escapes that is a part of the scanner's data, not a copy.
+// Text reads a string, and returns it decoded. If the string has no escapes, the result is a part of the scanner's data, and else a copy.
 func (s *Scanner) Text() ([]byte, error) {
 	raw, escaped, err := s.quoted()
 	if err != nil || !escaped {
@@ -121,7 +123,7 @@ func (s *Scanner) Text() ([]byte, error) {
 	return unescape(raw)
 }
 
-// Skip consumes the next value.
+// Skip reads the next value, of any type.
 func (s *Scanner) Skip() error {
 	switch c := s.Peek(); {
 	case c == '{':
@@ -173,7 +175,7 @@ func (s *Scanner) expect(c byte) error {
 	return nil
 }
 
-// Peek returns the next byte that is not white space, or 0 at the end.
+// Peek skips white space, and returns the next byte without reading it, or 0 at the end.
 func (s *Scanner) Peek() byte {
 	s.space()
 	if s.pos == len(s.data) {
