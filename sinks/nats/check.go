@@ -18,7 +18,6 @@ var _ sinks.Checker = (*Sink)(nil)
 // Check implements [sinks.Checker]: it connects and logs in, and looks for the stream, or without a name for one that
 // takes the subject. It logs a warning of what in that stream breaks a promise.
 func (s *Sink) Check(ctx context.Context) error {
-	s.stopPrepare() // it would create the stream
 	return s.detached(ctx, s.check)
 }
 
@@ -35,7 +34,7 @@ func (s *Sink) check(ctx context.Context) error {
 	}
 	looking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	if err := s.stream.check(looking, link); err != nil || ctx.Err() == nil {
+	if err := s.stream.check(looking, link.js); err != nil || ctx.Err() == nil {
 		return err
 	}
 	return transient(fmt.Errorf("check the stream: %w", ctx.Err()))
@@ -47,24 +46,28 @@ func advise(err error) error {
 }
 
 // check is what [Sink.Check] does about the stream.
-func (s *stream) check(ctx context.Context, link *link) (err error) {
+func (s *stream) check(ctx context.Context, js jetstream.JetStream) (err error) {
 	needed := pattern(s.subject)
 	names := []string{s.Name}
 	if s.Name == "" {
-		names, err = namesOf(ctx, link.js, needed)
-		if err == nil && len(names) == 0 {
+		list := js.StreamNames(ctx, jetstream.WithStreamListSubject(needed))
+		names = nil
+		for name := range list.Name() {
+			names = append(names, name)
+		}
+		if err = list.Err(); err == nil && len(names) == 0 {
 			return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("no stream takes the subject %s: create one, or set stream.name and stream.create: true", needed))
 		}
 	}
 	for i := 0; err == nil && i < len(names); i++ {
-		err = s.checkOne(ctx, link.js, names[i], needed)
+		err = s.checkOne(ctx, js, names[i], needed)
 	}
 	var classified *sinks.Error
 	switch {
 	case err == nil, errors.As(err, &classified):
 		return err
 	case errors.Is(err, jetstream.ErrStreamNotFound) && s.Create:
-		return s.checkCreate(ctx, link)
+		return nil // the first record makes it
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return sinks.Transient(sinks.ReasonNotFound, fmt.Errorf("stream %q does not exist: create it for the subject %s, or set stream.create: true", s.Name, needed))
 	case is(err, jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, nats.ErrNoResponders):
@@ -89,28 +92,4 @@ func (s *stream) checkOne(ctx context.Context, js jetstream.JetStream, name, nee
 			name, strings.Join(config.Subjects, " "), needed))
 	}
 	return s.inspect(config)
-}
-
-// checkCreate looks for what would keep a run from creating the stream.
-func (s *stream) checkCreate(ctx context.Context, link *link) error {
-	wanted := s.wanted()
-	cannot := func(format string, args ...any) error {
-		return sinks.Transient(sinks.ReasonRejected, fmt.Errorf("stream %q does not exist and cannot be created: %s", wanted.Name, fmt.Sprintf(format, args...)))
-	}
-	if wanted.Replicas > 1 && link.conn.ConnectedClusterName() == "" {
-		return cannot("stream.replicas is %d and %s is in no cluster: set stream.replicas: 1, or name a cluster in urls",
-			wanted.Replicas, link.conn.ConnectedAddr())
-	}
-	for _, subject := range wanted.Subjects {
-		names, err := namesOf(ctx, link.js, subject)
-		if err != nil {
-			s.log.Warn("whether the stream can be created cannot be checked", "stream", wanted.Name, "err", err)
-			return nil
-		}
-		if len(names) > 0 {
-			return cannot("its subject %s overlaps with those of stream %q: name that one in stream.name, or change stream.subjects",
-				subject, strings.Join(names, " "))
-		}
-	}
-	return nil
 }

@@ -24,17 +24,16 @@ type Sink struct {
 	log     *slog.Logger
 	stream  *stream
 
-	life        context.Context // ends every connection
-	end         context.CancelFunc
-	stopPrepare context.CancelFunc
-	running     sync.WaitGroup // calls, prepare and connections
+	life    context.Context // ends every connection
+	end     context.CancelFunc
+	running sync.WaitGroup // calls and connections
 
 	mu   sync.Mutex // guards link, also while a connection is being made
 	link *link      // nil if there was none yet
 }
 
-// Open implements [sinks.Config]. It starts to connect, and does not wait for it.
-func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) { //nolint:contextcheck // the connections end with Close
+// Open implements [sinks.Config]. It connects to nothing.
+func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 	subject, err := sinks.ParseTemplate(c.Subject)
 	if err != nil {
 		return nil, fmt.Errorf("subject: %w", err)
@@ -45,9 +44,6 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) { 
 	}
 	s := &Sink{config: c, subject: subject, name: env.UserAgent + " " + env.Name, log: env.Logger, stream: stream}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
-	preparing, stop := context.WithCancel(s.life)
-	s.stopPrepare = stop
-	s.running.Go(func() { s.prepare(preparing) })
 	return s, nil
 }
 

@@ -18,14 +18,11 @@ import (
 const (
 	// apiTimeout bounds one request to JetStream's API. A user without the right to it gets no answer.
 	apiTimeout = 3 * time.Second
-	// startDelay leaves the program the time to call Check, which creates nothing.
-	startDelay    = 500 * time.Millisecond
-	maxStartDelay = 30 * time.Second
 
 	defaultDuplicates = 10 * time.Minute
 )
 
-// stream checks the stream, or creates it: at start or before the first record, and again after it was missing.
+// stream checks the stream, or creates it: before the first record, and again after it was missing.
 type stream struct {
 	Stream  // without a name if the user named none
 	subject string
@@ -35,31 +32,6 @@ type stream struct {
 	known bool
 
 	strayed sync.Once // another stream acknowledged
-}
-
-// prepare does at start what the first record would have to wait for: it connects, and makes sure of the stream. For a
-// stream it goes on until that is done or ctx ends, since the server may come later than the sink.
-func (s *Sink) prepare(ctx context.Context) {
-	_, _ = s.connection() // the first record gets the error
-	if !s.config.JetStream || s.stream.Name == "" {
-		return
-	}
-	warned := false
-	for delay := startDelay; ; delay = min(2*delay, maxStartDelay) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(delay):
-		}
-		_, err := s.ready(ctx)
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		if !warned {
-			warned = true
-			s.log.Warn("stream is not ready; looking again until it is", "stream", s.stream.Name, "err", err)
-		}
-	}
 }
 
 // ensure creates the stream or checks it. It fails only if the stream cannot be created, or can never acknowledge: a user may
@@ -140,15 +112,6 @@ func (s *Stream) duplicates() time.Duration {
 		window = min(window, s.MaxAge)
 	}
 	return window
-}
-
-// namesOf returns the names of the streams that take a subject of the pattern.
-func namesOf(ctx context.Context, js jetstream.JetStream, needed string) (names []string, err error) {
-	list := js.StreamNames(ctx, jetstream.WithStreamListSubject(needed))
-	for name := range list.Name() {
-		names = append(names, name)
-	}
-	return names, list.Err()
 }
 
 // inspect warns of what in an existing stream loses records that it acknowledged. How long a stream keeps them is its owner's choice. The

@@ -189,16 +189,6 @@ func TestNATSCheck(t *testing.T) {
 			c.Subject, c.Stream = "free.{name}", &natssink.Stream{Name: "MISSING", Create: true}
 		})},
 		{
-			name: "a stream to create over another", config: config(stream("MISSING", true)),
-			says: []string{`"MISSING" does not exist and cannot be created`, `overlaps with those of stream "THERE"`, "stream.name"},
-		},
-		{
-			name: "replicas without a cluster", config: config(func(c *natssink.Config) {
-				c.Subject, c.Stream = "free.{name}", &natssink.Stream{Name: "MISSING", Create: true, Replicas: 3}
-			}),
-			says: []string{`"MISSING" does not exist and cannot be created`, "in no cluster", "stream.replicas"},
-		},
-		{
 			name: "a stream that acknowledges nothing", config: config(func(c *natssink.Config) {
 				c.Subject, c.Stream = "mute.{name}", &natssink.Stream{Name: "MUTE"}
 			}),

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubeferry/kubeferry/sinks"
@@ -49,34 +48,7 @@ func openLogged(t *testing.T, config sinks.Config) (sinks.Sink, *lines) {
 	return sink, log
 }
 
-// eventually waits until condition holds.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for ctx := within(t, 30*time.Second); !condition(); {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: not within 30 s", what)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// jetStreamOf is a client beside the sink.
-func jetStreamOf(t *testing.T, url string) jetstream.JetStream {
-	t.Helper()
-	conn, err := nats.Connect(url, nats.Timeout(30*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
-
-// TestStreamWarnings has a stream for each way in which one loses what it acknowledged: at start the log must hold that warning, and no other.
+// TestStreamWarnings has a stream for each way in which one loses what it acknowledged: with the first record the log must hold that warning, and no other.
 func TestStreamWarnings(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t, nil)
@@ -103,7 +75,6 @@ func TestStreamWarnings(t *testing.T) {
 			want := 0
 			if test.warns != "" {
 				want = 1
-				eventually(t, "a warning at start", func() bool { return strings.Contains(log.String(), "level=WARN") })
 			}
 			deliverAll(t, sink, []sinks.Record{sinktest.NewRecord("a", 1)})
 			if err := sink.Close(within(t, 5*time.Second)); err != nil {
@@ -125,9 +96,8 @@ func TestStreamNoAck(t *testing.T) {
 	srv.CreateStreamWith(t.Context(), jetstream.StreamConfig{Name: "MUTE", Subjects: []string{"k8s.>"}, NoAck: true})
 	config := natsConfig(hostOf(t, srv.URL()))
 	config.Stream = &natssink.Stream{Name: "MUTE"}
-	sink, log := openLogged(t, config)
+	sink := openSink(t, config)
 	const says = "set no_ack: false"
-	eventually(t, "the error at start", func() bool { return strings.Contains(log.String(), says) })
 	for range 2 {
 		class := sinks.Classify(firstError(sink.Deliver(t.Context(), []sinks.Record{sinktest.NewRecord("a", 1)})))
 		if class == nil || class.Permanent || class.Reason != sinks.ReasonRejected || !strings.Contains(class.Error(), says) {
@@ -154,33 +124,6 @@ func TestStreamElsewhere(t *testing.T) {
 	if strings.Count(log.String(), want) != 1 {
 		t.Errorf("want %q once in the log:\n%s", want, log)
 	}
-}
-
-// TestStreamAtStart opens sinks and sends nothing.
-func TestStreamAtStart(t *testing.T) {
-	t.Parallel()
-	srv := natstest.Start(t, nil)
-	js := jetStreamOf(t, srv.URL())
-	there := func(name string) func() bool {
-		return func() bool { _, err := js.Stream(t.Context(), name); return err == nil }
-	}
-	config := natsConfig(hostOf(t, srv.URL()))
-	config.Stream = &natssink.Stream{Name: "START", Create: true}
-	openLogged(t, config)
-	eventually(t, "the stream at start", there("START"))
-
-	t.Run("the server comes later", func(t *testing.T) {
-		link := newProxy(t)
-		link.Leave()
-		link.ForwardTo(hostOf(t, srv.URL()))
-		config := natsConfig(link.Addr())
-		config.Subject = "late.{name}"
-		config.Stream = &natssink.Stream{Name: "LATE", Create: true}
-		_, log := openLogged(t, config)
-		eventually(t, "the failure", func() bool { return strings.Contains(log.String(), "stream is not ready") })
-		link.Come()
-		eventually(t, "the stream", there("LATE"))
-	})
 }
 
 // TestStreamReplicas creates the stream in a cluster.
