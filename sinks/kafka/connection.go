@@ -89,46 +89,32 @@ func handshake(ctx context.Context, raw net.Conn, tlsConfig *sinks.TLS, address 
 	return secured, secured.HandshakeContext(ctx)
 }
 
-// maxResponse bounds a response, as brokers bound a request (socket.request.max.bytes).
+// maxResponse bounds the first response, as brokers bound a request (socket.request.max.bytes).
 const maxResponse = 100 << 20
 
 // conn is a connection that is never without a deadline. kafka-go removes the deadline before it logs in by SASL (connGroup.connect in
 // transport.go), so a broker that went silent there would keep a goroutine for ever. Between requests nothing reads or writes, so a deadline
 // that passes then does no harm: each request sets its own.
 //
-// It also checks how responses begin. kafka-go makes room for as many items as a response announces, so an answer in another protocol would
-// take gigabytes.
+// It also checks how the first response begins. kafka-go makes room for as many items as a response announces, so an answer in another
+// protocol would take gigabytes.
 type conn struct {
 	net.Conn
-	head     [8]byte // of the response that begins: its size and, of the first one, the correlation id, which is that of the request: 1
-	have     int     // bytes of head that were read
-	left     int     // bytes of the response behind it
-	answered bool    // the first one was checked
+	head []byte // the first firstBytes that were read
 }
+
+// firstBytes of a connection are the size of the first response, and its correlation id. That is the id of the first request, 1.
+const firstBytes = 8
 
 // Read implements [net.Conn].
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	for read := b[:n]; len(read) > 0; {
-		if c.left == 0 {
-			head := c.head[:4]
-			if !c.answered {
-				head = c.head[:8]
-			}
-			taken := copy(head[c.have:], read)
-			read = read[taken:]
-			if c.have += taken; c.have < len(head) {
-				break
-			}
-			size, id := binary.BigEndian.Uint32(head), binary.BigEndian.Uint32(c.head[4:])
-			if size > maxResponse || !c.answered && (size < 4 || id != 1) {
-				return 0, fmt.Errorf("the answer (% x…) is not that of a Kafka broker", head)
-			}
-			c.have, c.left, c.answered = 0, int(size)+4-len(head), true
-		}
-		skipped := min(c.left, len(read))
-		c.left -= skipped
-		read = read[skipped:]
+	if len(c.head) == firstBytes {
+		return n, err
+	}
+	c.head = append(c.head, b[:min(n, firstBytes-len(c.head))]...)
+	if len(c.head) == firstBytes && (binary.BigEndian.Uint32(c.head) > maxResponse || binary.BigEndian.Uint32(c.head[4:]) != 1) {
+		return 0, fmt.Errorf("the answer (% x…) is not that of a Kafka broker", c.head)
 	}
 	return n, err
 }
