@@ -37,11 +37,10 @@ type Sink struct {
 
 	client    *kafka.Client
 	transport *transport
-	end       context.CancelFunc // closes every connection
-	inFlight  chan struct{}      // semaphore
-	creating  chan struct{}      // held while topics are counted and created; guards the next three
-	made      map[string]time.Time
-	fit       map[string]struct{} // the topics that fit the template
+	end       context.CancelFunc  // closes every connection
+	inFlight  chan struct{}       // semaphore
+	creating  chan struct{}       // held while topics are counted and created; guards the next two
+	counted   map[string]struct{} // the topics that maxTopics counts: as listed, and those created since
 	listed    time.Time           // when
 	turn      atomic.Uint32       // of key: none
 	hung      hungBrokers
@@ -78,7 +77,6 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 		end:       end,
 		inFlight:  make(chan struct{}, maxInFlight),
 		creating:  make(chan struct{}, 1),
-		made:      map[string]time.Time{},
 		hung:      hungBrokers{brokers: map[kafka.Broker]*hungBroker{}},
 	}, nil
 }

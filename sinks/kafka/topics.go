@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -87,76 +86,51 @@ func (s *Sink) createSome(ctx context.Context, topics []string) (map[string]erro
 	case <-ctx.Done():
 		return nil, transient(fmt.Errorf("create topics: %w", ctx.Err()))
 	}
-	names, err := s.fittingTopics(ctx)
+	if err := s.listTopics(ctx); err != nil {
+		return nil, err
+	}
+	var request, refused []string
+	for _, topic := range topics {
+		// A topic that counts already may have been deleted since, or not show yet: it is requested again, and takes no room.
+		if _, known := s.counted[topic]; known || len(s.counted) < s.config.MaxTopics {
+			s.counted[topic] = struct{}{}
+			request = append(request, topic)
+		} else {
+			refused = append(refused, topic)
+		}
+	}
+	failed, err := s.create(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	// Brokers get new topics with some delay, and the metadata may be older still.
-	for topic, at := range s.made {
-		if time.Since(at) > madeFor {
-			delete(s.made, topic)
-		} else {
-			names[topic] = struct{}{}
-		}
-	}
-	// A topic that counts already may have been deleted since, or not show yet: it is requested again, and takes no room.
-	existing := len(names)
-	room := max(s.config.MaxTopics-existing, 0)
-	var request, refused []string
-	for _, topic := range topics {
-		_, counted := names[topic]
-		switch {
-		case counted:
-		case room > 0:
-			room--
-		default:
-			refused = append(refused, topic)
-			continue
-		}
-		request = append(request, topic)
-	}
-	failed := map[string]error{}
-	if len(request) > 0 {
-		for _, topic := range request {
-			s.made[topic] = time.Now()
-		}
-		if failed, err = s.create(ctx, request); err != nil {
-			return nil, err
-		}
-		for topic := range failed {
-			delete(s.made, topic)
-		}
+	for topic := range failed {
+		delete(s.counted, topic)
 	}
 	for _, topic := range refused {
 		failed[topic] = transient(fmt.Errorf("topic %q is not created, since maxTopics is %d and %d topics fit %q: create it, or raise maxTopics: %w",
-			topic, s.config.MaxTopics, existing, s.config.Topic, kafka.UnknownTopicOrPartition))
+			topic, s.config.MaxTopics, len(s.counted), s.config.Topic, kafka.UnknownTopicOrPartition))
 	}
 	return failed, nil
 }
 
-// madeFor is how long a topic counts that this sink has created, whether or not the metadata has it.
-const madeFor = time.Minute
-
-// fittingTopics returns the topics that fit the template, whoever made them: so the bound holds across restarts, and for
-// several sinks of one template.
-// The answer has every topic of the cluster, so it is requested no more often than the sink looks for a missing topic.
-func (s *Sink) fittingTopics(ctx context.Context) (map[string]struct{}, error) {
+// listTopics reads which topics fit the template, whoever made them: so the bound holds across restarts, and for several sinks of one
+// template. The answer has every topic of the cluster, so it is requested no more often than the sink looks for a missing topic.
+func (s *Sink) listTopics(ctx context.Context) error {
 	if time.Since(s.listed) < refreshMissingTopic {
-		return maps.Clone(s.fit), nil
+		return nil
 	}
 	response, err := s.client.Metadata(ctx, &kafka.MetadataRequest{})
 	if err != nil {
-		return nil, transient(fmt.Errorf("read metadata from %s: %w", s.brokers, err))
+		return transient(fmt.Errorf("read metadata from %s: %w", s.brokers, err))
 	}
-	names := map[string]struct{}{}
+	s.counted, s.listed = map[string]struct{}{}, time.Now()
 	fits := fitting(s.config.Topic)
 	for _, topic := range response.Topics {
 		if !topic.Internal && fits.MatchString(topic.Name) {
-			names[topic.Name] = struct{}{}
+			s.counted[topic.Name] = struct{}{}
 		}
 	}
-	s.fit, s.listed = maps.Clone(names), time.Now()
-	return names, nil
+	return nil
 }
 
 var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
@@ -173,6 +147,10 @@ func fitting(template string) *regexp.Regexp {
 // create makes topics as newTopics says, else with the brokers' num.partitions and default.replication.factor (KIP-464), and waits until
 // the transport has them. The result has those that could not be made.
 func (s *Sink) create(ctx context.Context, topics []string) (map[string]error, error) {
+	failed := map[string]error{}
+	if len(topics) == 0 {
+		return failed, nil
+	}
 	request := &kafka.CreateTopicsRequest{}
 	for _, topic := range topics {
 		request.Topics = append(request.Topics, s.config.NewTopics.of(topic))
@@ -181,7 +159,6 @@ func (s *Sink) create(ctx context.Context, topics []string) (map[string]error, e
 	if err != nil {
 		return nil, transient(fmt.Errorf("create topics: %w", err))
 	}
-	failed := map[string]error{}
 	for topic, err := range response.Errors {
 		switch {
 		case err == nil:
