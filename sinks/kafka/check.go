@@ -19,8 +19,8 @@ func (s *Sink) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
 	topics := []string{} // none, since nil would be all
-	if s.fixedTopic != "" {
-		topics = append(topics, s.fixedTopic)
+	if s.topic.Fixed() {
+		topics = append(topics, s.config.Topic)
 	}
 	response, err := s.client.Metadata(ctx, &kafka.MetadataRequest{Topics: topics})
 	if err != nil {
@@ -36,14 +36,14 @@ func (s *Sink) Check(ctx context.Context) error {
 		_ = conn.Close()
 	}
 	for _, topic := range response.Topics {
-		if topic.Error == nil || topic.Name != s.fixedTopic {
+		if topic.Error == nil {
 			continue
 		}
 		switch reason := reasonOf(topic.Error); {
 		case reason != sinks.ReasonNotFound:
-			return advise(fmt.Errorf("topic %q: %w", s.fixedTopic, topic.Error))
+			return advise(fmt.Errorf("topic %q: %w", s.config.Topic, topic.Error))
 		case !s.config.CreateTopics:
-			return sinks.Transient(reason, fmt.Errorf("topic %q does not exist: create it, or set createTopics: true", s.fixedTopic))
+			return sinks.Transient(reason, fmt.Errorf("topic %q does not exist: create it, or set createTopics: true", s.config.Topic))
 		}
 	}
 	return nil

@@ -29,11 +29,10 @@ var _ sinks.Sink = (*Sink)(nil)
 // Sink delivers to Kafka.
 type Sink struct {
 	encoding
-	config     *Config
-	topic      sinks.Template
-	fixedTopic string // the topic, if it has no placeholder
-	brokers    string
-	log        *slog.Logger
+	config  *Config
+	topic   sinks.Template
+	brokers string
+	log     *slog.Logger
 
 	client    *kafka.Client
 	transport *transport
@@ -61,12 +60,11 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 		return openTransport(life, c, env.UserAgent, login, topics)
 	})
 	return &Sink{
-		encoding:   encoding{key: c.Key, tombstones: c.Tombstones},
-		config:     c,
-		topic:      topic,
-		fixedTopic: fixed(topic),
-		brokers:    strings.Join(c.Brokers, ","),
-		log:        env.Logger,
+		encoding: encoding{key: c.Key, tombstones: c.Tombstones},
+		config:   c,
+		topic:    topic,
+		brokers:  strings.Join(c.Brokers, ","),
+		log:      env.Logger,
 		client: &kafka.Client{
 			Addr: kafka.TCP(c.Brokers...),
 			// It goes to the brokers too, which wait half of it for replicas; without it, 500 ms.

@@ -184,14 +184,6 @@ func (n *NewTopics) of(topic string) kafka.TopicConfig {
 	return config
 }
 
-// fixed returns the topic of a template without placeholders, else "".
-func fixed(topic sinks.Template) string {
-	if topic.Fixed() {
-		return topic.Expand(&sinks.Fields{}, topicByte)
-	}
-	return ""
-}
-
 // topicOf returns the topic of r. A name that Kafka cannot have is the record's own fault.
 func topicOf(template sinks.Template, r *sinks.Record) (string, error) {
 	topic := template.Expand(&r.Fields, topicByte)
