@@ -18,10 +18,10 @@
 //
 // # Metadata
 //
-// Only the metadata of the topics in use is read (see transport). kafka-go's Transport reads the cluster's metadata again at random moments within [metadataTTL] and has no call to
-// do so at once. After an error that may come from old metadata the pool of connections is given up instead
-// ([kafka.Transport.CloseIdleConnections]): the next call opens a new one, which starts by reading it. Calls under
-// way keep the old pool until they end.
+// Only the metadata of the topics in use is read (see transport). kafka-go's Transport reads it again at random moments within [metadataTTL],
+// and has no call to do so at once. After an error that may come from old metadata, the sink gives up the pool of connections instead
+// ([kafka.Transport.CloseIdleConnections]). The next call opens a new pool, which begins by reading the metadata. Calls under way keep the
+// old pool until they end.
 package kafka
 
 import (

@@ -14,8 +14,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// choose returns the partitions that r goes to. A gap or a mark goes to all: each member of a consumer group has to have it, before or
-// behind the records of its partitions that it is about.
+// choose returns the partitions that r goes to. A gap or a mark goes to all of them, because each member of a consumer group needs it.
 func (s *Sink) choose(r *sinks.Record, ids []int) []int {
 	key, ok := s.keyOf(r)
 	switch {
@@ -29,7 +28,7 @@ func (s *Sink) choose(r *sinks.Record, ids []int) []int {
 	}
 }
 
-// notice reports whether r is a gap or a mark, and not about one object.
+// notice reports whether r is a gap or a mark.
 func notice(r *sinks.Record) bool { return r.Fields.Type == "GAP" || r.Fields.Type == "SNAPSHOT" }
 
 // partitionOf is the choice of Java's client (BuiltInPartitioner.partitionForKey), so that other producers of the same
@@ -101,7 +100,7 @@ type group struct {
 	sink      *Sink
 	topic     string
 	partition int
-	leader    kafka.Broker // as far as the metadata tell
+	leader    kafka.Broker // zero if the metadata names none
 	records   []int        // indices into Batch, in order
 }
 
@@ -136,7 +135,7 @@ func (g *group) store(ctx context.Context, records []*sinks.Record) (halve bool,
 	return true, sinks.Permanent(reason, fmt.Errorf("topic %q: %w", g.topic, err))
 }
 
-// produce sends one request. What it returns is either [encoding.ofTheRecord] or classified as transient.
+// produce sends one request. Its error is one for which [encoding.ofTheRecord] returns true, or is classified as transient.
 func (g *group) produce(ctx context.Context, records []*sinks.Record) error {
 	s := g.sink
 	select {

@@ -17,13 +17,13 @@ import (
 const (
 	// trialInterval is how long a broker that did not answer gets nothing.
 	trialInterval = 5 * time.Second
-	// slowRequest is how long a request takes at least before its time-out says something about the broker: it may have had less time, behind
-	// others of the same call.
+	// slowRequest is how long a request must have waited before its time-out counts against the broker. A request behind others of the same
+	// call has less time.
 	slowRequest = time.Second
 )
 
-// hungBrokers are the brokers that did not answer a request in time. Records for such a broker fail at once, but for one request every
-// five seconds: a call takes as long as the slowest of its requests, so what other brokers lead would wait for the time-out with each call.
+// hungBrokers are the brokers that did not answer a request in time. Such a broker gets one request every five seconds. Its other records
+// fail at once: a call takes as long as its slowest request, so each call would wait for the time-out, with the records for all brokers.
 type hungBrokers struct {
 	mu      sync.Mutex // guards what follows
 	brokers map[kafka.Broker]*hungBroker
@@ -34,7 +34,7 @@ type hungBroker struct {
 	tried bool      // a trial is under way
 }
 
-// begin reports by an error that nothing is to be sent to a broker now. Otherwise end must be called.
+// begin returns an error if nothing may be sent to the broker now. Otherwise the caller sends one request, and calls end.
 func (h *hungBrokers) begin(leader kafka.Broker, now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -19,8 +19,8 @@ const (
 )
 
 const (
-	// maxRecord is the size over which a record travels alone: max.request.size of Java's producer. The broker decides,
-	// since it may allow more, and compression may help.
+	// maxRecord is the size in bytes over which a record is sent alone: max.request.size of Java's producer. The broker may take it, since
+	// it may allow more, and compression may help.
 	maxRecord = 1 << 20
 	// maxRequest is socket.request.max.bytes, with room for the request around the record: over it a broker
 	// closes the connection without an answer, which would look like a failure that may pass.

@@ -41,7 +41,7 @@ type Sink struct {
 	creating  chan struct{}       // held while topics are counted and created; guards the next two
 	counted   map[string]struct{} // the topics that maxTopics counts: as listed, and those created since
 	listed    time.Time           // when
-	turn      atomic.Uint32       // of key: none
+	turn      atomic.Uint32       // chooses the partitions with key: none
 	hung      hungBrokers
 
 	mu        sync.Mutex // guards what follows

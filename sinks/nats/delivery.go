@@ -37,7 +37,8 @@ func (l *link) publish(ctx context.Context, deliveries []delivery) {
 	}
 }
 
-// sendAll returns an error that is of the connection, not of a record. Then the server may have read some of the records.
+// sendAll sends the records and notes the errors of single ones. It returns an error of the connection. Then the server may have read some
+// of the records.
 func (l *link) sendAll(ctx context.Context, deliveries []delivery) error {
 	before := l.conn.LastError()
 	for i := range deliveries {

@@ -63,7 +63,7 @@ func (r *refusals) state() (seq int, changed <-chan struct{}, last error) {
 	return r.seq, r.changed, r.last
 }
 
-// since returns an error if subject was refused after the report with the number seq. When in doubt it was.
+// since returns an error if subject was refused after the report with the number seq, or if that is not known.
 func (r *refusals) since(seq int, subject string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
