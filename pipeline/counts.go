@@ -216,16 +216,13 @@ func (p *Pipeline) Stats() Stats {
 		Available: p.awaySince.IsZero(), AwaySince: p.awaySince, LastError: p.lastErr, Beat: p.beat,
 	}
 	s.Dead, s.filteredBy, s.watches = maps.Clone(s.Dead), slices.Clone(s.filteredBy), nil
-	if oldest := p.backlog.arrivals.Front(); oldest != nil {
-		s.Oldest = oldest.Value.(*item).observed
-	}
 	for _, f := range p.log.flows {
 		if f.behind {
 			s.countOldest(f.lastRead)
 		}
 	}
-	for e := p.backlog.loaded.Front(); e != nil; e = e.Next() {
-		s.countOldest(e.Value.(*item).observed)
+	for items := range p.scheduler.Objects() {
+		s.countOldest(itemOf(items[0]).observed)
 	}
 	return s
 }

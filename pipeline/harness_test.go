@@ -181,8 +181,8 @@ func drain(t testing.TB, p *Pipeline) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.backlog.unloadable) > 0 {
-		t.Fatalf("%d may be unloaded", len(p.backlog.unloadable))
+	if len(p.unloadable) > 0 {
+		t.Fatalf("%d may be unloaded", len(p.unloadable))
 	}
 	if len(p.log.flows)+len(p.log.turns) > 0 || p.log.wanting != nil || p.log.behind > 0 {
 		t.Fatalf("flows are left: %+v", p.log)

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"container/list"
 	"strconv"
 	"time"
 
@@ -9,6 +8,18 @@ import (
 	sched "github.com/kubeferry/kubeferry/pipeline/flow"
 	"github.com/kubeferry/kubeferry/sinks"
 )
+
+// noticeSize is what a gap or a mark counts towards the bound of the backlog.
+const noticeSize = 1024
+
+// gapName and markName are before the id of the watch or the snapshot in the reference of gaps and marks: names that no object has.
+const (
+	gapName  = "/gap/"
+	markName = "/snapshot/"
+)
+
+// noticeNamespace is the flow of gaps and marks: a name that no namespace has.
+const noticeNamespace = "/notice"
 
 // item is a delta, a gap or a mark that is not settled. Gaps and marks are notices.
 type item struct {
@@ -41,13 +52,20 @@ type item struct {
 	snapshotSequence uint64
 	// stub is set while the delta of a failing object is on disk only, and counts stubSize; inBatch while a batch holds the item.
 	stub, inBatch bool
+	// summary says what the delta is, once that has left memory.
+	summary *summary
 	// failing is set while the item is in memory, and waits for an object that fails.
 	failing bool
 	// buffered is set while the item is not in the backlog: it waits for a commit, and is read back from the log.
 	buffered bool
 
-	flow    *flow         // that the item is, or was, in memory for
-	arrival *list.Element // in the backlog's arrivals or loaded; nil while the item is buffered
+	flow *flow // that the item is, or was, in memory for
+}
+
+// summary is what a trace shows of a delta.
+type summary struct {
+	deltaType delta.Type
+	version   string
 }
 
 // needsLetter reports whether the item is settled by its dead letter only.

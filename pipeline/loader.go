@@ -154,7 +154,7 @@ func (p *Pipeline) loadNext(f *flow, i *item) bool {
 	if i.restored {
 		p.counts.restored(i)
 	}
-	p.backlog.add(i, &p.backlog.loaded)
+	p.enqueue(i)
 	return true
 }
 

@@ -299,7 +299,7 @@ func (p *Pipeline) place(i *item) {
 	}
 	if !i.buffered {
 		i.flow = f
-		p.backlog.add(i, &p.backlog.arrivals)
+		p.enqueue(i)
 		return
 	}
 	if !f.behind {

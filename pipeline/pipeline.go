@@ -90,7 +90,8 @@ type Pipeline struct {
 
 	mu        sync.Mutex // guards what follows
 	scheduler *sched.Scheduler
-	backlog   *backlog
+	// unloadable are the items of failing objects that leave memory once a commit has written them.
+	unloadable map[*item]struct{}
 	// queued counts the records that were enqueued since the dispatcher looked, and wakeAt is how many of them wake it.
 	queued, wakeAt int
 	budget         memoryBudget
@@ -118,7 +119,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 	}
 	p.beat = p.now()
 	p.lastDelivered = newLastDelivered()
-	p.backlog = newBacklog(p.enqueue)
+	p.unloadable = map[*item]struct{}{}
 	slots := options.Slots
 	if slots == nil {
 		slots = sched.NewSlots(options.Limits.Concurrency)

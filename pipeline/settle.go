@@ -20,7 +20,7 @@ func (p *Pipeline) settle(b *batch, errs []*sinks.Error) {
 			continue
 		}
 		p.countSettled(i, b.Outcomes[n], errs[n], now)
-		p.backlog.remove(i)
+		i.settled = true
 		p.noteWell(i)
 		p.freeMemory(i)
 		p.forget(i)

@@ -1,8 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
-	"container/list"
 	"context"
 	"fmt"
 	"slices"
@@ -20,15 +18,6 @@ type Waiting struct {
 	Behind  string          `json:"behind,omitempty"`
 	// Unsearched counts what waits on disk and was not searched for the object when the time was up.
 	Unsearched uint64 `json:"unsearched,omitempty"`
-	onDisk     string // what it is behind if it is on disk only
-	stubs      []stubAttempts
-}
-
-// stubAttempts are those of a record of which the delta has left memory.
-type stubAttempts struct {
-	seq    uint64
-	count  int
-	failed time.Time
 }
 
 // WaitingRecord is a record that waits.
@@ -41,19 +30,16 @@ type WaitingRecord struct {
 	Attempts     int       `json:"attempts"`
 	FirstFailure time.Time `json:"firstFailure,omitzero"`
 	OnDisk       bool      `json:"onDisk"`
-	seq          uint64
 }
 
 // maxWaitingRecords bounds Waiting.Records.
 const maxWaitingRecords = 20
 
 // Waiting finds what waits of an object. What is on disk is searched until ctx ends.
-func (p *Pipeline) Waiting(ctx context.Context, ref delta.Ref) (w Waiting, err error) {
-	flow := namespaceFlow(ref.Namespace)
-	cursor, written, behind := p.waitingInMemory(&w, ref)
-	inMemory := slices.Clone(w.Records)
-	for searched := uint64(0); cursor < written; {
-		entries, _, err := p.options.Log.ReadFlow(flow, cursor, readBytes)
+func (p *Pipeline) Waiting(ctx context.Context, ref delta.Ref) (Waiting, error) {
+	w, disk := p.waitingInMemory(ref)
+	for searched := uint64(0); disk.cursor < disk.written; {
+		entries, _, err := p.options.Log.ReadFlow(disk.flow, disk.cursor, readBytes)
 		if err != nil {
 			return w, err
 		}
@@ -62,74 +48,76 @@ func (p *Pipeline) Waiting(ctx context.Context, ref delta.Ref) (w Waiting, err e
 		}
 		for _, e := range entries {
 			searched++
-			cursor = e.Seq + 1
-			known := slices.ContainsFunc(inMemory, func(r WaitingRecord) bool { return r.seq == e.Seq })
-			if e.Seq < written && e.Delta != nil && e.Delta.Ref() == ref && !known {
-				i := newItem(e)
-				i.seq, i.Attempts, i.Failed = e.Seq, e.Attempts, e.Failed
-				if n := slices.IndexFunc(w.stubs, func(stub stubAttempts) bool { return stub.seq == e.Seq }); n >= 0 {
-					i.Attempts, i.Failed = w.stubs[n].count, w.stubs[n].failed // no commit may have written the last ones
-				}
-				if len(w.Records) < len(inMemory)+maxWaitingRecords {
-					w.add(i, true)
-				} else {
-					w.Total++
-				}
+			disk.cursor = e.Seq + 1
+			if e.Seq < disk.written && e.Delta != nil && e.Delta.Ref() == ref {
+				w.add(p.logged(e), true)
 			}
 		}
 		if ctx.Err() != nil {
-			w.Unsearched = max(behind, searched) - searched
+			w.Unsearched = max(disk.behind, searched) - searched
 			break
 		}
 	}
-	slices.SortFunc(w.Records, func(a, b WaitingRecord) int { return cmp.Compare(a.seq, b.seq) })
+	w.Total += disk.unwritten.Total
+	w.Records = append(w.Records, disk.unwritten.Records...)
 	w.Records = w.Records[:min(len(w.Records), maxWaitingRecords)]
 	if w.Total > 0 && w.Behind == "" {
-		w.Behind = w.onDisk
+		w.Behind = disk.why
 	}
 	return w, nil
 }
 
 func (w *Waiting) add(i *item, onDisk bool) {
 	w.Total++
-	w.Records = append(w.Records, WaitingRecord{i.delta.Type, i.delta.Object.ResourceVersion(), i.observed, i.Attempts, i.Failed, onDisk, i.seq})
+	if len(w.Records) == maxWaitingRecords {
+		return
+	}
+	record := WaitingRecord{Observed: i.observed, Attempts: i.Attempts, FirstFailure: i.Failed, OnDisk: onDisk}
+	if i.delta != nil {
+		record.Type, record.ResourceVersion = i.delta.Type, i.delta.Object.ResourceVersion()
+	} else {
+		record.Type, record.ResourceVersion = i.summary.deltaType, i.summary.version
+	}
+	w.Records = append(w.Records, record)
 }
 
-// waitingInMemory adds what is in memory, and returns from and up to where the log has more, and how much that is.
-func (p *Pipeline) waitingInMemory(w *Waiting, ref delta.Ref) (cursor, written, behind uint64) {
+// behindCursor is what is behind the cursor of a flow, and why it waits there.
+type behindCursor struct {
+	flow            string
+	cursor, written uint64
+	behind          uint64  // how much that is, of all flows
+	unwritten       Waiting // what of it no commit has written, of one object
+	why             string
+}
+
+// waitingInMemory returns what of an object is before the cursor of its flow, and what has to be searched for more.
+func (p *Pipeline) waitingInMemory(ref delta.Ref) (w Waiting, disk behindCursor) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, list := range []*list.List{&p.backlog.loaded, &p.backlog.arrivals} {
-		for e := list.Front(); e != nil; e = e.Next() {
-			if i := e.Value.(*item); i.delta != nil && i.Ref == ref {
-				w.add(i, false)
-			}
-		}
-	}
-	for _, i := range slices.Concat(p.log.captured, p.log.fresh) {
-		if i.delta != nil && i.Ref == ref && i.buffered {
-			w.add(i, false)
-		}
-	}
 	items, sent := p.scheduler.Waiting(ref)
-	f := p.log.flows[namespaceFlow(ref.Namespace)]
-	cursor, written, behind = p.log.written, p.log.written, p.log.behind
-	stopped := f != nil && f.stopped
-	if f != nil && f.behind { // else what is in the log is in memory too, or settled
-		cursor = f.cursor
-		w.onDisk = fmt.Sprintf("what waits on disk: %d changes", behind)
-	}
-	if stopped {
-		w.onDisk = fmt.Sprintf("other objects of its namespace: %d fail, and its further changes wait on disk", p.scheduler.Failing(f.name))
-	}
 	for _, i := range items {
-		if i := itemOf(i); i.delta == nil && !i.notice() { // the search on disk finds it
-			cursor = min(cursor, i.seq)
-			w.stubs = append(w.stubs, stubAttempts{i.seq, i.Attempts, i.Failed})
-		}
+		i := itemOf(i)
+		w.add(i, i.delta == nil)
 	}
 	w.Behind = p.waitsBehind(first(items), sent)
-	return cursor, written, behind
+	disk = behindCursor{flow: namespaceFlow(ref.Namespace), cursor: p.log.written, written: p.log.written, behind: p.log.behind}
+	f := p.log.flows[disk.flow]
+	if f == nil {
+		return w, disk
+	}
+	if f.behind { // else what is in the log is in memory too, or settled
+		disk.cursor = f.cursor
+		disk.why = fmt.Sprintf("what waits on disk: %d changes", disk.behind)
+	}
+	if f.stopped {
+		disk.why = fmt.Sprintf("other objects of its namespace: %d fail, and its further changes wait on disk", p.scheduler.Failing(f.name))
+	}
+	for _, i := range f.unwritten {
+		if i.Ref == ref {
+			disk.unwritten.add(i, false)
+		}
+	}
+	return w, disk
 }
 
 // first returns the first of some items; nil if there is none.
@@ -174,16 +162,10 @@ func (p *Pipeline) Undelivered(watch string) (records int, waitsFor string) {
 		return records, p.waitsBehind(nil, false)
 	}
 	var longest *item
-	for _, list := range []*list.List{&p.backlog.loaded, &p.backlog.arrivals} {
-		for e := list.Front(); e != nil; e = e.Next() {
-			i := e.Value.(*item)
-			if i.watch != watch {
-				continue
-			}
-			items, _ := p.scheduler.Waiting(i.Ref)
-			if head := first(items); head != nil && head.Attempts > 0 && (longest == nil || head.Failed.Before(longest.Failed)) {
-				longest = head
-			}
+	for items := range p.scheduler.Objects() {
+		ofWatch := slices.ContainsFunc(items, func(i *sched.Item) bool { return itemOf(i).watch == watch })
+		if head := first(items); ofWatch && head.Attempts > 0 && (longest == nil || head.Failed.Before(longest.Failed)) {
+			longest = head
 		}
 	}
 	if longest == nil {

@@ -1,6 +1,9 @@
 package pipeline
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // An object whose record fails waits, and its later records wait behind it. Once a commit has written them, their deltas leave memory, and a stub of
 // each is kept. They are read again when they are sent. So what fails takes no room that others need, and one object that changes often does not
@@ -69,13 +72,13 @@ func (p *Pipeline) noteFailing(i *item) {
 		p.budget.failing += i.size
 	}
 	if p.options.Log != nil && !p.unload(i) {
-		p.backlog.unloadable[i] = struct{}{}
+		p.unloadable[i] = struct{}{}
 	}
 }
 
 // noteWell ends that.
 func (p *Pipeline) noteWell(i *item) {
-	delete(p.backlog.unloadable, i)
+	delete(p.unloadable, i)
 	if i.failing {
 		i.failing = false
 		p.budget.failing -= i.size
@@ -84,7 +87,7 @@ func (p *Pipeline) noteWell(i *item) {
 
 // unloadAll unloads what a commit has written.
 func (p *Pipeline) unloadAll() {
-	for i := range p.backlog.unloadable {
+	for i := range p.unloadable {
 		p.unload(i)
 	}
 }
@@ -95,6 +98,7 @@ func (p *Pipeline) unload(i *item) bool {
 		return false
 	}
 	p.noteWell(i)
+	i.summary = &summary{i.delta.Type, strings.Clone(i.delta.Object.ResourceVersion())}
 	i.stub, i.delta = true, nil
 	p.vacate(i)
 	p.keep(i.flow, min(i.size, stubSize))

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"iter"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -414,6 +415,17 @@ func (s *Scheduler) Waiting(ref delta.Ref) (items []*Item, sent bool) {
 		return nil, false
 	}
 	return o.items, o.sent
+}
+
+// Objects returns the records of each object that waits, in order.
+func (s *Scheduler) Objects() iter.Seq[[]*Item] {
+	return func(yield func([]*Item) bool) {
+		for _, o := range s.objects {
+			if !yield(o.items) {
+				return
+			}
+		}
+	}
 }
 
 // Fails reports whether something of an object failed since something of it was last delivered.
