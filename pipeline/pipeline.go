@@ -118,7 +118,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 		counts:  Counts{Dead: map[string]uint64{}, filteredBy: make([]uint64, len(options.Filters)+1), watches: map[string]*watchCount{}, firstOfRun: options.Logged.Next},
 	}
 	p.beat = p.now()
-	p.lastDelivered = newLastDelivered()
+	p.lastDelivered = make(lastDelivered, lastDeliveredObjects)
 	p.unloadable = map[*item]struct{}{}
 	slots := options.Slots
 	if slots == nil {
