@@ -28,7 +28,6 @@ type Slots struct {
 	untrustedTaken int // of these, the untrusted ones
 	shares         []*Share
 	served         uint64
-	freed          chan struct{} // closed when a slot is given back; nil if no Acquire waits
 	// delivered is when something of a flow was last delivered, by any share. It is empty if there is one only. sweep is its length at which those of
 	// which nothing was delivered lately are dropped.
 	delivered map[string]time.Time
@@ -43,13 +42,13 @@ type Share struct {
 	slots   *Slots
 	held    int
 	served  uint64 // when it last took a slot, as a number
-	waiting int    // how many wait; a scheduler counts as one
+	waiting bool   // a call of it waits for a slot
 	class   class
 	wake    func()
 }
 
 // Share returns the share of one more pipeline. wake is called when there may be a slot for a scheduler that found none. It must not block, and
-// not call back.
+// not call back. It is nil for a share without a scheduler.
 func (s *Slots) Share(wake func()) *Share {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,9 +62,8 @@ func (s *Share) take(c class) bool {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
 	took := s.slots.take(s, c)
-	s.waiting, s.class = 1, c
+	s.waiting, s.class = !took, c
 	if took {
-		s.waiting = 0
 		s.slots.wakeWaiting() // it may be the turn of others now
 	}
 	return took
@@ -83,34 +81,23 @@ func (s *Share) give(c class) {
 func (s *Share) stopWaiting() {
 	s.slots.mu.Lock()
 	defer s.slots.mu.Unlock()
-	if s.waiting > 0 {
-		s.waiting = 0
+	if s.waiting {
+		s.waiting = false
 		s.slots.wakeWaiting()
 	}
 }
 
+// acquirePoll is how often Acquire looks for a slot.
+const acquirePoll = 10 * time.Millisecond
+
 // Acquire waits for a slot, for a call that no scheduler chose. It fails only if ctx ends before. A share with a scheduler does not use it. A nil
 // share has no bound.
 func (s *Share) Acquire(ctx context.Context) error {
-	if s == nil {
-		return nil
-	}
-	slots := s.slots
-	slots.mu.Lock()
-	defer slots.mu.Unlock()
-	s.waiting++
-	defer func() { s.waiting-- }()
-	for !slots.take(s, shared) {
-		if slots.freed == nil {
-			slots.freed = make(chan struct{})
-		}
-		freed := slots.freed
-		slots.mu.Unlock()
+	for s != nil && !s.take(shared) {
 		select {
-		case <-freed:
-			slots.mu.Lock()
+		case <-time.After(acquirePoll):
 		case <-ctx.Done():
-			slots.mu.Lock()
+			s.stopWaiting()
 			return ctx.Err()
 		}
 	}
@@ -185,7 +172,7 @@ func (s *Slots) room(share *Share, c class) bool {
 	}
 	before := 0 // those whose turn it is before
 	for _, other := range s.shares {
-		if other != share && (other.waiting > 0 && s.allows(other.class) && other.before(share) || other.held == 0 && share.held > 0 && free == 1) {
+		if other != share && (other.waiting && s.allows(other.class) && other.before(share) || other.held == 0 && share.held > 0 && free == 1) {
 			before++
 		}
 	}
@@ -205,12 +192,8 @@ func (s *Slots) allows(c class) bool {
 // wakeWaiting wakes all that wait. The one with the fewest slots takes one, and others find that it is not their turn.
 func (s *Slots) wakeWaiting() {
 	for _, share := range s.shares {
-		if share.waiting > 0 && share.wake != nil {
+		if share.waiting && share.wake != nil {
 			share.wake()
 		}
-	}
-	if s.freed != nil {
-		close(s.freed)
-		s.freed = nil
 	}
 }
