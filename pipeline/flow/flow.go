@@ -151,6 +151,11 @@ func (s *Scheduler) place(f *flow, now time.Time) {
 func (s *Scheduler) wake(f *flow, at time.Time) {
 	if f.timer.IsZero() || at.Before(f.timer) {
 		f.timer = at
-		heap.Push(&s.timers, timer{at: at, flow: f})
+		heap.Push(&s.timers, timer{at, func(now time.Time) {
+			if f.timer.Equal(at) {
+				f.timer = time.Time{}
+			}
+			s.place(f, now)
+		}})
 	}
 }

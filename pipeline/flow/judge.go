@@ -74,15 +74,12 @@ func (s *Scheduler) Judge(b *Batch, results []Result, took time.Duration, now ti
 	case cancelled > 0:
 		b.fault = ours
 	case failed+refused == 0:
-	case acknowledged > 0 || failed == 0 || len(b.Items) == 1:
-		b.fault, b.delay = record, after
 	case after > 0 && len(b.flows) == 1:
 		b.fault, b.delay = delayed, after
+	case acknowledged > 0 || failed == 0 || len(b.Items) == 1:
+		b.fault, b.delay = record, after
 	default:
 		b.fault, b.delay = together, after
-	}
-	if len(b.flows) == 1 && b.fault == record && after > 0 {
-		b.fault = delayed
 	}
 	b.Outcomes = make([]Outcome, len(b.Items))
 	n := 0
@@ -288,11 +285,11 @@ func (s *Scheduler) delay(o *object, lonely bool, now time.Time) {
 	s.setFailing(o, true)
 	if lonely && s.Away(now) && !o.alone { // perhaps the sink is to blame
 		o.held = 1
-		s.after(timer{group: &Batch{objects: []*object{o}}}, now, wait)
+		s.regroup([]*object{o}, 0, now, wait)
 		return
 	}
 	o.alone = o.alone || lonely
-	s.after(timer{object: o}, now, wait)
+	s.after(now, wait, func(now time.Time) { s.ready(o, now) })
 }
 
 // regroup has objects wait that are to be sent together: in the company lane of their flow if they are all of one.
@@ -309,7 +306,7 @@ func (s *Scheduler) regroup(objects []*object, round int, now time.Time, wait ti
 		s.groupReady(group, now)
 		return
 	}
-	s.after(timer{group: group}, now, wait)
+	s.after(now, wait, func(now time.Time) { s.groupReady(group, now) })
 }
 
 // groupReady puts a group where it is found when it is its turn.

@@ -111,9 +111,13 @@ func (s *Scheduler) Add(i *Item, now time.Time) (fails bool) {
 	return false
 }
 
-// ready puts an object into the first lane of its flow.
+// ready puts an object into the lane of its flow: alone if it failed alone, else fresh.
 func (s *Scheduler) ready(o *object, now time.Time) {
-	o.flow.fresh.pushBack(&o.lane)
+	if o.alone {
+		o.flow.alone.pushBack(&o.lane)
+	} else {
+		o.flow.fresh.pushBack(&o.lane)
+	}
 	s.place(o.flow, now)
 }
 

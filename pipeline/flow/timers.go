@@ -5,12 +5,10 @@ import (
 	"time"
 )
 
-// timer is the end of a delay, of an object, of a group or of a flow.
+// timer is the end of a delay, and what is done then.
 type timer struct {
-	at     time.Time
-	object *object
-	group  *Batch
-	flow   *flow
+	at time.Time
+	do func(now time.Time)
 }
 
 type timerHeap []timer
@@ -30,29 +28,13 @@ func (h *timerHeap) Pop() any {
 // fire ends the delays that are over.
 func (s *Scheduler) fire(now time.Time) {
 	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
-		switch t := heap.Pop(&s.timers).(timer); { //nolint:forcetypeassert // only of timers
-		case t.flow != nil:
-			if t.flow.timer.Equal(t.at) {
-				t.flow.timer = time.Time{}
-			}
-			s.place(t.flow, now)
-		case t.group != nil:
-			s.groupReady(t.group, now)
-		default:
-			if o := t.object; o.alone {
-				o.flow.alone.pushBack(&o.lane)
-				s.place(o.flow, now)
-			} else {
-				s.ready(o, now)
-			}
-		}
+		heap.Pop(&s.timers).(timer).do(now) //nolint:forcetypeassert // only of timers
 	}
 }
 
-// after starts a delay, with some jitter.
-func (s *Scheduler) after(t timer, now time.Time, delay time.Duration) {
-	t.at = now.Add(s.jitter(delay))
-	heap.Push(&s.timers, t)
+// after has something done after a delay, with some jitter.
+func (s *Scheduler) after(now time.Time, delay time.Duration, do func(now time.Time)) {
+	heap.Push(&s.timers, timer{now.Add(s.jitter(delay)), do})
 }
 
 func (s *Scheduler) jitter(d time.Duration) time.Duration {
