@@ -11,7 +11,6 @@ import (
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	sched "github.com/kubeferry/kubeferry/pipeline/flow"
-	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -140,8 +139,7 @@ func (p *Pipeline) noteLetter(ctx context.Context, i *item, letter Letter, cause
 
 // Recovered makes the dead letter of an entry of the pipeline's log, from a file that cannot be used any more.
 func (p *Pipeline) Recovered(e delta.Entry) Letter {
-	encoder := shape.NewEncoder(p.options.Options)
-	record, _, _ := encoder.Encode(nil, &e)
+	record, _, _ := p.encoder.Encode(nil, &e)
 	if e.Delta != nil && e.Delta.Bare {
 		record.Body = nil
 	}

@@ -54,8 +54,6 @@ type item struct {
 	stub, inBatch bool
 	// summary says what the delta is, once that has left memory.
 	summary *summary
-	// failing is set while the item is in memory, and waits for an object that fails.
-	failing bool
 	// buffered is set while the item is not in the backlog: it waits for a commit, and is read back from the log.
 	buffered bool
 

@@ -21,7 +21,7 @@ func (p *Pipeline) settle(b *batch, errs []*sinks.Error) {
 		}
 		p.countSettled(i, b.Outcomes[n], errs[n], now)
 		i.settled = true
-		p.noteWell(i)
+		delete(p.unloadable, i)
 		p.freeMemory(i)
 		p.forget(i)
 	}
@@ -29,14 +29,14 @@ func (p *Pipeline) settle(b *batch, errs []*sinks.Error) {
 	for n, i := range b.items {
 		switch {
 		case b.Outcomes[n] == sched.Waits && p.scheduler.Fails(i.Ref):
-			p.noteObjectFails(i)
+			if n+1 == len(b.items) || b.items[n+1].Ref != i.Ref { // the last one of its object
+				p.noteObjectFails(i.Ref)
+			}
 			if i.Attempts == 1 && b.attempts[n] == 0 {
 				p.logFailing(i, errs[n])
 			}
 		case b.Outcomes[n] == sched.Waits && i.delta == nil && !i.notice(): // it could not be read
 			p.unload(i)
-		case n+1 == len(b.items) || b.items[n+1].Ref != i.Ref: // the last one of its object
-			p.noteObjectWell(i.Ref)
 		}
 		if i.flow != nil {
 			p.log.dropIdle(i.flow)
@@ -46,27 +46,11 @@ func (p *Pipeline) settle(b *batch, errs []*sinks.Error) {
 	p.recycle(b)
 }
 
-// noteObjectFails notes that an item, and what waits behind it, waits for an object that fails.
-func (p *Pipeline) noteObjectFails(i *item) {
-	p.noteFailing(i)
-	items, _ := p.scheduler.Waiting(i.Ref)
-	for _, next := range items[1:] {
-		next := itemOf(next)
-		if next.stub || next.failing { // so are those behind it
-			return
-		}
-		p.noteFailing(next)
-	}
-}
-
-// noteObjectWell notes that what waits of an object does not fail.
-func (p *Pipeline) noteObjectWell(ref delta.Ref) {
-	if p.budget.failing == 0 || p.scheduler.Fails(ref) {
-		return
-	}
+// noteObjectFails notes that all that waits of an object waits for one that fails.
+func (p *Pipeline) noteObjectFails(ref delta.Ref) {
 	items, _ := p.scheduler.Waiting(ref)
 	for _, i := range items {
-		p.noteWell(itemOf(i))
+		p.noteFailing(itemOf(i))
 	}
 }
 

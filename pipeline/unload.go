@@ -64,31 +64,17 @@ func (p *Pipeline) tooStuck(f *flow, times int64) bool {
 
 // noteFailing notes that an item waits for an object that fails: it leaves memory once a commit has written it.
 func (p *Pipeline) noteFailing(i *item) {
-	if i.stub || i.notice() {
-		return
-	}
-	if !i.failing {
-		i.failing = true
-		p.budget.failing += i.size
-	}
-	if p.options.Log != nil && !p.unload(i) {
+	if p.options.Log != nil && !i.stub && !i.notice() && !p.unload(i) {
 		p.unloadable[i] = struct{}{}
 	}
 }
 
-// noteWell ends that.
-func (p *Pipeline) noteWell(i *item) {
-	delete(p.unloadable, i)
-	if i.failing {
-		i.failing = false
-		p.budget.failing -= i.size
-	}
-}
-
-// unloadAll unloads what a commit has written.
+// unloadAll unloads what a commit has written of objects that still fail.
 func (p *Pipeline) unloadAll() {
 	for i := range p.unloadable {
-		p.unload(i)
+		if !p.scheduler.Fails(i.Ref) || p.unload(i) {
+			delete(p.unloadable, i)
+		}
 	}
 }
 
@@ -97,7 +83,7 @@ func (p *Pipeline) unload(i *item) bool {
 	if i.inBatch || !i.logged || i.seq >= p.log.written {
 		return false
 	}
-	p.noteWell(i)
+	delete(p.unloadable, i)
 	i.summary = &summary{i.delta.Type, strings.Clone(i.delta.Object.ResourceVersion())}
 	i.stub, i.delta = true, nil
 	p.vacate(i)
