@@ -29,8 +29,8 @@ func (p *Pipeline) judge(b *batch, errs []*sinks.Error, cancelled bool) {
 	p.scheduler.SetFull(p.budget.full)
 	p.scheduler.Judge(b.Batch, results, p.took(b), now)
 	for n, i := range b.items {
-		if i.Attempts != b.attempts[n] {
-			p.noteAttempt(i)
+		if i.logged && i.Attempts != b.attempts[n] {
+			p.log.attempted[i] = struct{}{} // a restart or another leader goes on counting
 		}
 	}
 	p.noteAvailable(now)

@@ -63,9 +63,9 @@ type logState struct {
 	redo bool
 	// removable are settled, and still in the log; removing are those that the commit under way removes.
 	removable, removing []delta.LogKey
-	// attempts are those of logged items that failed since the last commit, attempting those that the commit under way writes.
-	attempts, attempting map[uint64]delta.Attempts
-	wake                 chan struct{}
+	// attempted are the items that failed by themselves since the last commit, attempting those of which the commit under way writes the attempts.
+	attempted, attempting map[*item]struct{}
+	wake                  chan struct{}
 }
 
 // flow is what waits of one namespace, of all cluster-scoped objects, or of all gaps and marks.
@@ -157,7 +157,7 @@ func (l *logState) wakeLoader() {
 func (p *Pipeline) restore(logged delta.LogSize, flows []string) {
 	p.log = logState{
 		next: logged.Next, written: logged.Next, behind: logged.Entries, bytes: logged.Bytes,
-		flows: map[string]*flow{}, stopped: map[*flow]struct{}{}, attempts: map[uint64]delta.Attempts{}, wake: make(chan struct{}, 1),
+		flows: map[string]*flow{}, stopped: map[*flow]struct{}{}, attempted: map[*item]struct{}{}, wake: make(chan struct{}, 1),
 	}
 	for _, name := range flows {
 		f := p.log.flow(name)
@@ -176,6 +176,12 @@ func (p *Pipeline) Capture() delta.LogChange {
 	l := &p.log
 	change := delta.LogChange{Pipeline: p.options.Name, Remove: l.removable, Redo: l.redo, From: l.written}
 	l.removing, l.removable = l.removable, nil
+	for i := range l.attempted {
+		if i.logged && !i.settled { // else the entry itself has them, or there is none
+			change.Attempts = append(change.Attempts, delta.Attempts{Seq: i.seq, Attempts: i.Attempts, Failed: i.Failed})
+		}
+	}
+	l.attempting, l.attempted = l.attempted, map[*item]struct{}{}
 	for _, i := range l.fresh {
 		if i.settled { // the common case: nothing is written for it
 			continue
@@ -192,12 +198,6 @@ func (p *Pipeline) Capture() delta.LogChange {
 	}
 	clear(l.fresh)
 	l.fresh = l.fresh[:0]
-	for _, a := range l.attempts {
-		change.Attempts = append(change.Attempts, a)
-	}
-	if len(l.attempts) > 0 {
-		l.attempts, l.attempting = map[uint64]delta.Attempts{}, l.attempts
-	}
 	return change
 }
 
@@ -239,12 +239,7 @@ func (p *Pipeline) Failed() {
 	l.removable = slices.DeleteFunc(l.removable, func(key delta.LogKey) bool { return key.Seq >= l.written })
 	l.removable = append(l.removing, l.removable...)
 	l.removing = nil
-	maps.DeleteFunc(l.attempts, func(seq uint64, _ delta.Attempts) bool { return seq >= l.written })
-	for seq, a := range l.attempting {
-		if _, later := l.attempts[seq]; !later && seq < l.written {
-			l.attempts[seq] = a
-		}
-	}
+	maps.Copy(l.attempted, l.attempting)
 	l.attempting = nil
 	l.fresh = slices.Concat(l.captured, l.fresh)
 	l.captured = nil
@@ -266,16 +261,7 @@ func (f *flow) dropUnwritten(before uint64) {
 // forget takes note of a settled item whose entry the next commit removes.
 func (p *Pipeline) forget(i *item) {
 	if i.logged {
-		delete(p.log.attempts, i.seq)
-		delete(p.log.attempting, i.seq)
 		p.log.removable = append(p.log.removable, i.key())
-	}
-}
-
-// noteAttempt takes note of an attempt that failed, for the next commit: a restart or another leader goes on counting.
-func (p *Pipeline) noteAttempt(i *item) {
-	if i.logged {
-		p.log.attempts[i.seq] = delta.Attempts{Seq: i.seq, Attempts: i.Attempts, Failed: i.Failed}
 	}
 }
 
