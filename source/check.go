@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -108,8 +107,8 @@ func (w *watcher) differences(ctx context.Context) (found []difference, version 
 	seed := maphash.MakeSeed()
 	hash := func(key entryKey) uint64 { return maphash.Comparable(seed, key) }
 	var listed []uint64
-	for next := (metav1.ListOptions{Limit: pageSize}); ; {
-		p, err := all.list(ctx, next)
+	for pages := all.pages(); ; {
+		p, err := pages.read(ctx)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -131,7 +130,6 @@ func (w *watcher) differences(ctx context.Context) (found []difference, version 
 		if p.next == "" {
 			break
 		}
-		next = metav1.ListOptions{Limit: p.limit, Continue: p.next}
 		select {
 		case <-time.After(checkPause):
 		case <-ctx.Done():

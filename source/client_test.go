@@ -286,11 +286,12 @@ func TestPagesOfLargeObjects(t *testing.T) {
 	})
 	c := collection{client: client, resource: sourcetest.Things}
 	read := 0
-	for p := (page{limit: pageSize}); read == 0 || p.next != ""; {
-		var err error
-		if p, err = c.list(t.Context(), metav1.ListOptions{Limit: p.limit, Continue: p.next}); err != nil {
+	for pages, last := c.pages(), false; !last; {
+		p, err := pages.read(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
+		last = p.next == ""
 		if len(p.objects) > pageBytes/size {
 			t.Fatalf("a page of %d objects", len(p.objects))
 		}

@@ -97,15 +97,14 @@ func (w *watcher) hasBroughtAll(ctx context.Context) bool {
 	}
 	all := w.collection
 	all.metadataOnly = true
-	for next := (metav1.ListOptions{Limit: pageSize}); ; {
-		p, err := all.list(ctx, next)
+	for pages := all.pages(); ; {
+		p, err := pages.read(ctx)
 		if err != nil || slices.ContainsFunc(p.objects, func(o *delta.Object) bool { return w.notBrought(o) > 0 }) {
 			return false
 		}
 		if p.next == "" {
 			return true
 		}
-		next = metav1.ListOptions{Limit: p.limit, Continue: p.next}
 	}
 }
 

@@ -7,20 +7,19 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
 // This file sends the objects of a snapshot: it lists them, and offers those that are due to their pipeline.
 
-// offerAll lists the objects from a page on, and sends those that are due. After an error, page is where to go on. await is raised to the
+// offerAll reads the pages that are left, and sends those objects that are due. After an error, pages goes on where it was. await is raised to the
 // highest resource version of an object that the watch has not brought in that version or a later one.
-func (w *watcher) offerAll(ctx context.Context, n int, sequence uint64, page *metav1.ListOptions, await *uint64) error {
+func (w *watcher) offerAll(ctx context.Context, n int, sequence uint64, pages *pages, await *uint64) error {
 	for {
-		p, err := w.collection.list(ctx, *page)
+		p, err := pages.read(ctx)
 		if isRefusal(err) { // it took longer than the server remembers: the other pages are of a later state, which is as good
-			page.Continue = continueLater(err)
+			pages.next.Continue = continueLater(err)
 		}
 		if err != nil {
 			return err
@@ -31,7 +30,6 @@ func (w *watcher) offerAll(ctx context.Context, n int, sequence uint64, page *me
 			}
 			*await = max(*await, w.notBrought(object))
 		}
-		*page = metav1.ListOptions{Limit: p.limit, Continue: p.next}
 		if p.next == "" {
 			return nil
 		}

@@ -9,7 +9,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,9 +22,6 @@ const pageSize = 500
 
 // pageBytes is the most that is read of a page. One of large objects, as Helm's Secrets are, would be a GiB in memory.
 const pageBytes = 8 << 20
-
-// pageBuffers are for the text of a page, out of which its objects are copied: each new one would be copied several times as it grows.
-var pageBuffers = sync.Pool{New: func() any { return &bytes.Buffer{} }}
 
 // errNoVersion is returned for a resource whose lists have no resource version.
 var errNoVersion = errors.New("its lists have no resource version, at which a watch could begin: changes between list and watch would be lost, so it is not watched")
@@ -55,43 +51,52 @@ type page struct {
 	resourceVersion string // of the whole list
 	next            string // continue token, empty on the last page
 	objects         []*delta.Object
-	limit           int64 // for the next page
 }
 
-// list reads one page of the collection, consistent with the first. One that is too large is read again with fewer
-// objects.
+// pages reads a list page by page, each consistent with the first.
+type pages struct {
+	collection *collection
+	next       metav1.ListOptions // for the next page
+	text       bytes.Buffer       // of a page: its objects are copied out of it, and the next page uses it again
+}
+
+func (c *collection) pages() *pages {
+	return &pages{collection: c, next: metav1.ListOptions{Limit: pageSize}}
+}
+
+// list reads one page.
 func (c *collection) list(ctx context.Context, options metav1.ListOptions) (page, error) {
-	buffer, _ := pageBuffers.Get().(*bytes.Buffer)
-	defer func() {
-		if buffer.Cap() <= 2*pageBytes {
-			pageBuffers.Put(buffer)
-		}
-	}()
+	return (&pages{collection: c, next: options}).read(ctx)
+}
+
+// read reads the next page; behind the last one, the first of a new list. One that is too large is read again with fewer objects. After an
+// error, the same page is read by the next call.
+func (p *pages) read(ctx context.Context) (page, error) {
 	for {
 		most := int64(pageBytes)
-		if options.Limit == 1 {
+		if p.next.Limit == 1 {
 			most = math.MaxInt64 - 1
 		}
-		buffer.Reset()
-		body, err := c.client.getInto(ctx, buffer, c.request(options), most)
+		p.text.Reset()
+		body, err := p.collection.client.getInto(ctx, &p.text, p.collection.request(p.next), most)
 		if errors.Is(err, errTooLarge) {
-			options.Limit = max(options.Limit/4, 1)
+			p.next.Limit = max(p.next.Limit/4, 1)
 			continue
 		}
 		if err != nil {
 			return page{}, err
 		}
-		p, err := parsePage(body, c.client.keepManagedFields)
+		read, err := parsePage(body, p.collection.client.keepManagedFields)
 		if isUnfit(err) {
-			return page{}, fmt.Errorf("%s: %w", delta.ResourceName(c.resource), err)
+			return page{}, fmt.Errorf("%s: %w", delta.ResourceName(p.collection.resource), err)
 		}
 		if err != nil {
 			return page{}, fmt.Errorf("decode list: %w", err)
 		}
-		if p.limit = options.Limit; len(body) < pageBytes/2 {
-			p.limit = min(2*p.limit, pageSize)
+		if p.next.Continue = read.next; len(body) < pageBytes/2 {
+			p.next.Limit = min(2*p.next.Limit, pageSize)
 		}
-		return p, nil
+		return read, nil
 	}
 }
 

@@ -169,7 +169,9 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 
 func (w *watcher) send(ctx context.Context, d *delta.Delta, to Recipients, record func(passed PipelineSet)) error {
 	w.stamp(d)
-	to.Snapshots = w.state.namedIn(w.options.Pipelines, d)
+	if to.Snapshots = w.state.namedIn(w.options.Pipelines, d); to.Snapshots != nil {
+		d.SnapshotSequence = to.Snapshots[0] // pipelines that name the same share it
+	}
 	return w.health.handOver(ctx, w.at, func(ctx context.Context) error {
 		if err := w.options.Previous.await(ctx); err != nil {
 			return err
@@ -202,9 +204,11 @@ func (w *watcher) record(object *delta.Object, v views, packed []byte) {
 // 0 would be any version.
 func (w *watcher) advance(resourceVersion string) {
 	resume := w.state.Resume
-	if n := versionNumber(resourceVersion); n > 0 {
+	switch n := versionNumber(resourceVersion); {
+	case w.reading: // the position does not move
+	case n > 0:
 		resume = strconv.FormatUint(max(n-1, 1), 10)
-	} else if resourceVersion != w.state.Position {
+	case resourceVersion != w.state.Position:
 		resume = w.state.Position
 	}
 	w.move(resourceVersion, resume)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -16,7 +15,8 @@ import (
 // read reads the state page by page, and passes it on between begin and complete. An expired continue token ends it, like any other error: the
 // next attempt starts over.
 func (l *follower) read(ctx context.Context) error {
-	p, err := l.from().list(ctx, metav1.ListOptions{Limit: pageSize})
+	pages := l.from().pages()
+	p, err := pages.read(ctx)
 	if err != nil {
 		if apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) { // perhaps it is the selectors that the server refuses
 			err = cmp.Or(l.from().check(ctx), err)
@@ -41,7 +41,7 @@ func (l *follower) read(ctx context.Context) error {
 		if p.next == "" {
 			return l.complete(ctx, resourceVersion)
 		}
-		if p, err = l.from().list(ctx, metav1.ListOptions{Limit: p.limit, Continue: p.next}); err != nil {
+		if p, err = pages.read(ctx); err != nil {
 			return err
 		}
 		if err := l.checkObjects(ctx, p.objects, version); err != nil {
@@ -141,12 +141,12 @@ func (l *follower) checkObjects(ctx context.Context, objects []*delta.Object, no
 
 // fillPrevious reads what the known set lacks of what is to be retained of objects, as after pipelines began to need it.
 func (w *watcher) fillPrevious(ctx context.Context) {
-	next := metav1.ListOptions{Limit: pageSize}
+	pages := w.collection.pages()
 	_ = w.options.Backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { // an error means that ctx has ended
 		for {
-			p, err := w.collection.list(ctx, next)
+			p, err := pages.read(ctx)
 			if err != nil {
-				next.Continue = ""
+				pages = w.collection.pages()
 				return false, nil
 			}
 			for _, object := range p.objects {
@@ -154,7 +154,7 @@ func (w *watcher) fillPrevious(ctx context.Context) {
 					return false, err
 				}
 			}
-			if next = (metav1.ListOptions{Limit: p.limit, Continue: p.next}); p.next == "" {
+			if p.next == "" {
 				return true, nil
 			}
 		}

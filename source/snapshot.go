@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
@@ -102,7 +100,7 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 	if !snapshot.Begun { // the resource is gone
 		return
 	}
-	page := metav1.ListOptions{Limit: pageSize} // of the newest state: an older one may lack a change that the watch has brought
+	pages := w.collection.pages() // of the newest state: an older one may lack a change that the watch has brought
 	backoff := w.options.Backoff
 	var await uint64
 	again := false // changes may have been repeated since the list began
@@ -111,7 +109,7 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 			return true, nil
 		}
 		again = again || w.doubtful(n)
-		err := w.offerAll(ctx, n, snapshot.Sequence, &page, &await)
+		err := w.offerAll(ctx, n, snapshot.Sequence, pages, &await)
 		if err != nil && ctx.Err() == nil {
 			w.logger.Warn("a snapshot was interrupted; it goes on with what is left",
 				"pipeline", w.options.Pipelines[n], "left", w.due(n), "err", err)
