@@ -52,6 +52,9 @@ func (w *watcher) endEmpty(ctx context.Context, sequence uint64) error {
 	w.mu.Unlock()
 	defer w.mu.Lock()
 	for n, pipeline := range w.options.Pipelines {
+		if w.elsewhere.Has(n) {
+			continue
+		}
 		err := w.untilRoom(ctx, n, func() bool {
 			return w.offerMark(n, w.mark(sequence), func() { w.state.keepNaming(pipeline, sequence) })
 		})

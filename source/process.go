@@ -137,7 +137,7 @@ func (w *watcher) emitInferredDelete(ctx context.Context, key objectKey, old kno
 // have the object and announce what leaves.
 func (w *watcher) emitLeft(ctx context.Context, key objectKey, old knownObject, sequence uint64) error {
 	d := w.inferredDelete(key, old, sequence)
-	have := w.options.all() &^ old.filtered
+	have := w.options.all() &^ old.filtered &^ w.elsewhere
 	return w.send(ctx, d, Recipients{Pipelines: have, Have: have, Left: true}, func(PipelineSet) { w.known().remove(key) })
 }
 

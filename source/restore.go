@@ -62,7 +62,9 @@ func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error)
 		w.keepIn(store)
 		if meta, ok := ended[w.id]; ok {
 			kept[w.id] = meta
-			delete(ended, w.id)
+			if !w.outdated { // another watch may follow it in some of the pipelines
+				delete(ended, w.id)
+			}
 			edited = edited || w.edited(&meta)
 		} else {
 			edited = edited || seen > 0
@@ -86,20 +88,31 @@ func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error)
 			s.selection.before, s.selection.raises = maps.Clone(ended), seen > 0 || s.options.HistoryLost
 		}
 	}
+	maps.DeleteFunc(ended, func(id string, _ Meta) bool {
+		_, runs := kept[id]
+		return runs
+	})
 	return ended, nil
 }
 
 // restoreEnded adds the watches of the last run that an edit of the source ends: a resource or a namespace is not listed any more. Each of these
-// watches runs once more, and only ends: see leave. A resource that another watch has now for one of the pipelines is left out: the mark would
+// watches runs once more, and only ends: see leave. It sends nothing to a pipeline that another watch has the resource for now: the mark would
 // hide what that watch sends.
 func (s *Source) restoreEnded(last map[string]Meta, sources []*Source) (added []*watcher) {
 	for id, meta := range last {
 		resource, err := delta.ParseResource(meta.Resource)
-		if meta.Source != s.options.Name || err != nil || slices.ContainsFunc(s.watches, func(w *watcher) bool { return w.id == id }) ||
-			slices.ContainsFunc(sources, func(other *Source) bool { return other.watchesSome(resource, &meta) }) {
+		if meta.Source != s.options.Name || err != nil || slices.ContainsFunc(s.watches, func(w *watcher) bool { return w.id == id }) {
 			continue
 		}
 		w := s.newWatch(resource, scope{namespace: meta.Namespace, namespaces: meta.Namespaces})
+		for n, pipeline := range s.options.Pipelines {
+			if slices.ContainsFunc(sources, func(other *Source) bool { return other.watchesSome(resource, meta.Namespace, pipeline) }) {
+				w.elsewhere |= 1 << n
+			}
+		}
+		if w.elsewhere == s.options.all() {
+			continue
+		}
 		w.outdated, w.health.later = true, true
 		w.leaving.Store(true)
 		added = append(added, w)
@@ -108,12 +121,11 @@ func (s *Source) restoreEnded(last map[string]Meta, sources []*Source) (added []
 	return added
 }
 
-// watchesSome reports whether a source watches some of what a watch of the last run did, or may do so, for one of its pipelines.
-func (s *Source) watchesSome(resource schema.GroupVersionResource, last *Meta) bool {
-	shares := slices.ContainsFunc(last.Pipelines, func(pipeline string) bool { return slices.Contains(s.options.Pipelines, pipeline) })
+// watchesSome reports whether a source watches some of a resource in a namespace, or in all if that is empty, for a pipeline, or may do so.
+func (s *Source) watchesSome(resource schema.GroupVersionResource, namespace, pipeline string) bool {
 	selects := s.selection != nil && (s.options.covered(resource) || slices.Contains(s.options.named(), resource))
-	return shares && (selects || slices.ContainsFunc(s.watches, func(w *watcher) bool {
-		return w.collection.resource == resource && overlap(w.state.Namespace, last.Namespace)
+	return slices.Contains(s.options.Pipelines, pipeline) && (selects || slices.ContainsFunc(s.watches, func(w *watcher) bool {
+		return !w.outdated && w.collection.resource == resource && overlap(w.state.Namespace, namespace)
 	}))
 }
 

@@ -1,8 +1,11 @@
 package source
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -61,5 +64,45 @@ func TestEditEndsAWatch(t *testing.T) {
 				l.stop()
 			})
 		}
+	}
+}
+
+// A resource moves to another source, of which only one of the two pipelines takes. The other pipeline gets the mark of an empty snapshot, and
+// this one gets what the other source reads, behind a gap record.
+func TestEditMovesAResourceOfOnePipeline(t *testing.T) {
+	server, m := things(t, "a"), newMemory()
+	l := live(t, server, m, []string{"p", "q"}, nil)
+	l.watching(11)
+	l.snapshotsDone()
+	l.stop()
+	var other *watcher
+	l = live(t, server, m, []string{"p", "q"}, func(o *Options, l *life) {
+		moved := *o
+		moved.Name, moved.Pipelines = "other", []string{"p"}
+		l.others = []*Source{New(nil, moved, l, NewMetrics(prometheus.NewRegistry()), l.logger)}
+		other = l.others[0].watches[0]
+		o.Resources = []schema.GroupVersionResource{sourcetest.Gadgets}
+	})
+	if other.state.Gap != delta.GapLost {
+		t.Errorf("the other source begins with the gap %q", other.state.Gap)
+	}
+	marked := func(pipeline string) (resources []string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, mark := range l.marks[pipeline] {
+			resources = append(resources, mark.Resource.Resource)
+		}
+		slices.Sort(resources)
+		return resources
+	}
+	eventually(t, func() string {
+		if got := marked("q"); !slices.Equal(got, []string{"gadgets", "things"}) {
+			return fmt.Sprintf("q got marks of %v", got)
+		}
+		return ""
+	})
+	l.snapshotsDone()
+	if got := marked("p"); !slices.Equal(got, []string{"gadgets"}) {
+		t.Errorf("p got marks of %v", got)
 	}
 }

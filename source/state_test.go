@@ -141,6 +141,7 @@ type life struct {
 	t      testing.TB
 	memory *memory
 	source *Source
+	others []*Source // of the same file; they do not run
 	names  []string
 	end    func()
 
@@ -181,7 +182,7 @@ func live(t testing.TB, server *sourcetest.Server, m *memory, names []string, ad
 		adjust(&options, l)
 	}
 	l.source = New(client, options, l, NewMetrics(prometheus.NewRegistry()), l.logger)
-	if _, err := Restore(m, l.source); err != nil {
+	if _, err := Restore(m, append(l.others, l.source)...); err != nil {
 		t.Fatal(err)
 	}
 	m.clean = false

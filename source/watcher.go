@@ -51,8 +51,10 @@ type watcher struct {
 	stop            context.CancelFunc
 	stopped         chan struct{}
 	leaving, ending atomic.Bool
-	// outdated is set for a watch of the last run that an edit ends. It opens no watch.
-	outdated bool
+	// outdated is set for a watch of the last run that an edit ends. It opens no watch. elsewhere are the pipelines that another watch has
+	// the resource for now.
+	outdated  bool
+	elsewhere PipelineSet
 	// Set by Restore, and used once.
 	suspect chan struct{} // requests a check
 	cut     func()        // ends the open watch
