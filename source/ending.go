@@ -131,7 +131,10 @@ func (w *watcher) leave(ctx context.Context) error {
 		return err
 	}
 	sequence := max(w.options.Offset.Current(), last+1)
-	err := w.eachUnseen(ctx, func(key objectKey, object knownObject) error {
+	if err := w.endEmpty(ctx, sequence); err != nil { // before the objects are forgotten: else a run that ends here would send no mark
+		return err
+	}
+	return w.eachUnseen(ctx, func(key objectKey, object knownObject) error {
 		w.at = time.Now()
 		if w.store == nil { // the sequence of its next ADDED would not be above that of a DELETED
 			w.handler.Update(func() { w.known().remove(key) })
@@ -139,8 +142,4 @@ func (w *watcher) leave(ctx context.Context) error {
 		}
 		return w.emitLeft(ctx, key, object, sequence)
 	})
-	if err != nil {
-		return err
-	}
-	return w.endEmpty(ctx, sequence)
 }

@@ -67,6 +67,30 @@ func TestEditEndsAWatch(t *testing.T) {
 	}
 }
 
+// A run that ends the watch may itself be stopped before there is room for the mark. Then the next run sends it.
+func TestEditEndsAWatchInTwoRuns(t *testing.T) {
+	server, m := things(t, "a"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.expectTable("things:ns/a")
+	l.snapshotsDone()
+	l.stop()
+	edit := func(o *Options) { o.Resources = []schema.GroupVersionResource{sourcetest.Gadgets} }
+	server.ServeGadgets(false) // so that the only mark is that of things
+	waits := make(chan string)
+	l = live(t, server, m, []string{"p"}, func(o *Options, l *life) {
+		l.room, l.waits = map[string]int{"p": -1}, waits
+		edit(o)
+	})
+	<-waits
+	l.stop()
+	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { edit(o) })
+	eventually(t, func() string {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return differ(len(l.marks["p"]), 1)
+	})
+}
+
 // A resource moves to another source, of which only one of the two pipelines takes. The other pipeline gets the mark of an empty snapshot, and
 // this one gets what the other source reads, behind a gap record.
 func TestEditMovesAResourceOfOnePipeline(t *testing.T) {
