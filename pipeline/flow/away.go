@@ -19,7 +19,6 @@ type sinkState struct {
 	delivered time.Time // when something was last delivered
 	pause     time.Duration
 	probeAt   time.Time // when the next record may be sent while the sink is away
-	probes    int       // under way
 	called    time.Time // when the last call began
 	canary    bool      // the last probe was of the flow that was delivered last
 	newest    bool      // of the flows that were never called, the last probe was of the one with the newest object
@@ -32,9 +31,6 @@ func (s *Scheduler) Away(now time.Time) bool {
 
 // nextProbe returns a batch of one record, or when one may be sent. waits is set if there is a record, and no slot.
 func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, at time.Time, waits bool) {
-	if s.sink.probes >= max(1, s.options.Calls/2) {
-		return nil, time.Time{}, false
-	}
 	if now.Before(s.sink.probeAt) {
 		return nil, s.sink.probeAt, false
 	}
@@ -54,7 +50,6 @@ func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, a
 		return nil, time.Time{}, true
 	}
 	s.sink.probeAt = now.Add(s.jitter(s.sink.pause))
-	s.sink.probes++
 	f.called = now
 	b = s.newBatch(c)
 	b.probe = true
@@ -105,9 +100,6 @@ func (s *Scheduler) takeProbe(f *flow) (o *object) {
 		switch f.turn % lanes {
 		case fresh:
 			if n := f.fresh.first; n != nil {
-				if f.newest = !f.newest; f.newest {
-					n = f.fresh.last
-				}
 				o = n.value
 				n.leave()
 			}

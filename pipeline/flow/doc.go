@@ -18,8 +18,7 @@
 //     to it, until something of it was delivered and ten seconds have passed.
 //  3. Groups, and objects that failed alone, are always sent apart. Shared batches and what is sent apart take turns. Of what is sent apart, groups of several flows come first, then the flows in turn, and of a flow its lanes in turn.
 //  4. Calls that are sent apart have at most three quarters of the sink's calls. Of these, flows of which nothing was delivered in the last
-//     minute, and objects that failed alone, have at most half of the sink's calls. These bounds, and what was delivered, count for all
-//     pipelines of a sink together ([Slots]).
+//     minute have at most half of the sink's calls. These bounds, and what was delivered, count for all pipelines of a sink together ([Slots]).
 //  5. In each pipeline, the calls that hold fresh objects of one flow are at most a quarter of the sink's calls, unless something of it was delivered
 //     in the last second. Those that hold what failed of it are at most another quarter. So a namespace on which the sink hangs holds few calls,
 //     whether we know it yet or not.
@@ -29,7 +28,7 @@
 // A call may fail as a whole because of one record in it. Which one it is shows when parts of it are sent:
 //
 //  6. A batch that failed as a whole is sent once more as it was: perhaps the sink took it already, and recognizes it. If it fails again, it is halved, and
-//     each half is sent by itself, down to single records. No flow is in both halves until a half is of one flow.
+//     each half is sent by itself, down to single records.
 //  7. If the call was slow, it is not sent once more as it was, but divided by flow at once. All flows of what failed in it are troubled then.
 //  8. A failure is attributed to a flow if the call held nothing of others, or was slow. A record that is sent alone is known to fail by itself if
 //     something was delivered since it first failed: then its failures prove nothing about the sink.

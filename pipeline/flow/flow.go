@@ -28,7 +28,6 @@ type flow struct {
 	company []*Batch
 	alone   list[object]
 	turn    lane // the lane whose turn is next
-	newest  bool // the last object that was tried while the sink was away was the newest one
 
 	calls   int    // under way
 	retries int    // of these, with objects of company or alone
@@ -103,18 +102,19 @@ func (f *flow) mayCall(s *Scheduler, now time.Time) bool {
 
 func (s *Scheduler) quarter() int { return max(1, s.options.Calls/4) }
 
-// nextLane returns the lane that may be sent apart now, of those up to the last; -1 if there is none.
-func (f *flow) nextLane(s *Scheduler, now time.Time, last lane) lane {
+// nextLane returns the lane that may be sent apart now; -1 if there is none.
+func (f *flow) nextLane(s *Scheduler, now time.Time) lane {
 	if now.Before(f.until) {
 		return -1
 	}
 	again := f.retries < s.quarter()
+	ready := [lanes]bool{
+		fresh:   f.fresh.length > 0 && f.troubled(now) && f.mayCall(s, now),
+		company: len(f.company) > 0 && again,
+		alone:   f.alone.length > 0 && again && !now.Before(f.aloneAt),
+	}
 	for n := range lanes {
-		switch l := (f.turn + n) % lanes; {
-		case l > last:
-		case l == fresh && f.fresh.length > 0 && f.troubled(now) && f.mayCall(s, now),
-			l == company && len(f.company) > 0 && again,
-			l == alone && f.alone.length > 0 && again && !now.Before(f.aloneAt):
+		if l := (f.turn + n) % lanes; ready[l] {
 			return l
 		}
 	}
@@ -133,7 +133,7 @@ func (s *Scheduler) place(f *flow, now time.Time) {
 	if s.trusted(f, now) {
 		to = &s.trustedFlows
 	}
-	if f.nextLane(s, now, alone) < 0 {
+	if f.nextLane(s, now) < 0 {
 		f.queued.leave()
 	} else if f.queued.in != to {
 		f.queued.leave()

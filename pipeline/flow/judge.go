@@ -191,9 +191,6 @@ func (s *Scheduler) Done(b *Batch, now time.Time) {
 	if b.countsApart {
 		s.apartCalls--
 	}
-	if b.probe {
-		s.sink.probes--
-	}
 	for _, f := range b.flows {
 		f.calls--
 		if b.retry {
@@ -267,7 +264,7 @@ func (s *Scheduler) again(b *Batch, waiting []*object, now time.Time) {
 	case b.round == 0 && !b.slow: // perhaps the sink took it already, and recognizes it
 		s.regroup(waiting, 1, now, max(s.options.Initial, min(b.delay, maxPause)))
 	default:
-		for _, part := range s.parts(waiting, b.slow) {
+		for _, part := range parts(waiting, b.slow) {
 			s.regroup(part, b.round+1, now, s.options.Initial)
 		}
 	}
@@ -283,24 +280,17 @@ func (s *Scheduler) delay(o *object, lonely bool, now time.Time) {
 	o.tries++
 	o.failed = now
 	s.setFailing(o, true)
-	if lonely && s.Away(now) && !o.alone { // perhaps the sink is to blame
-		o.held = 1
-		s.regroup([]*object{o}, 0, now, wait)
-		return
-	}
 	o.alone = o.alone || lonely
 	s.after(now, wait, func(now time.Time) { s.ready(o, now) })
 }
 
-// regroup has objects wait that are to be sent together: in the company lane of their flow if they are all of one.
+// regroup has objects wait that are to be sent together. They fail, if they are all of one flow.
 func (s *Scheduler) regroup(objects []*object, round int, now time.Time, wait time.Duration) {
 	group := &Batch{objects: objects, round: round}
-	several := false
-	for _, o := range objects {
-		several = several || o.flow != objects[0].flow
-	}
-	for _, o := range objects {
-		s.setFailing(o, o.failing || !several)
+	if len(byFlow(objects)) == 1 {
+		for _, o := range objects {
+			s.setFailing(o, true)
+		}
 	}
 	if wait == 0 {
 		s.groupReady(group, now)
@@ -309,30 +299,39 @@ func (s *Scheduler) regroup(objects []*object, round int, now time.Time, wait ti
 	s.after(now, wait, func(now time.Time) { s.groupReady(group, now) })
 }
 
-// groupReady puts a group where it is found when it is its turn.
+// groupReady puts a group where it is found when it is its turn: in the company lane of its flow if it is of one.
 func (s *Scheduler) groupReady(group *Batch, now time.Time) {
-	first := group.objects[0]
-	for _, o := range group.objects {
-		if o.flow == first.flow {
-			continue
+	switch flows := byFlow(group.objects); {
+	case len(flows) == 1:
+		f := group.objects[0].flow
+		f.company = append(f.company, group)
+		s.place(f, now)
+	case s.Away(now):
+		for _, objects := range flows {
+			s.regroup(objects, group.round, now, 0)
 		}
-		if !s.Away(now) {
-			s.groups = append(s.groups, group)
-			return
-		}
-		for _, part := range s.parts(group.objects, true) {
-			s.regroup(part, group.round, now, 0)
-		}
-		return
+	default:
+		s.groups = append(s.groups, group)
 	}
-	first.flow.company = append(first.flow.company, group)
-	s.place(first.flow, now)
 }
 
-// parts splits objects that failed together: by flow if all of that is wanted, else in two halves, of which no flow is in both if there are
-// several. Of one object the first half of the records stays.
-func (s *Scheduler) parts(objects []*object, byFlow bool) [][]*object {
-	var flows [][]*object
+// parts splits objects that failed together: by flow if the call was slow and held several, else in two halves. Of one object the first half
+// of the records stays.
+func parts(objects []*object, slow bool) [][]*object {
+	if slow {
+		if flows := byFlow(objects); len(flows) > 1 {
+			return flows
+		}
+	}
+	if half := len(objects) / 2; half > 0 {
+		return [][]*object{objects[:half], objects[half:]}
+	}
+	objects[0].held = (objects[0].held + 1) / 2
+	return [][]*object{objects}
+}
+
+// byFlow splits objects by flow.
+func byFlow(objects []*object) (flows [][]*object) {
 	at := map[*flow]int{}
 	for _, o := range objects {
 		n, ok := at[o.flow]
@@ -343,25 +342,7 @@ func (s *Scheduler) parts(objects []*object, byFlow bool) [][]*object {
 		}
 		flows[n] = append(flows[n], o)
 	}
-	switch {
-	case len(flows) > 1 && byFlow:
-		return flows
-	case len(flows) > 1:
-		var halves [2][]*object
-		for _, of := range flows {
-			n := 0
-			if len(halves[0]) >= (len(objects)+1)/2 || len(halves[0])+len(of) == len(objects) && len(halves[0]) > 0 {
-				n = 1
-			}
-			halves[n] = append(halves[n], of...)
-		}
-		return halves[:]
-	case len(objects) > 1:
-		return [][]*object{objects[:len(objects)/2], objects[len(objects)/2:]}
-	default:
-		objects[0].held = (objects[0].held + 1) / 2
-		return [][]*object{objects}
-	}
+	return flows
 }
 
 // setFailing sets whether an object counts as failing.

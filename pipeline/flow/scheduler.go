@@ -243,39 +243,29 @@ func (s *Scheduler) nextApart(now time.Time, fits func(*Item) bool) (*Batch, boo
 	return s.takeLane(f, l, c, now, fits), false
 }
 
-// nextFlow returns the flow that is next to be sent apart, the lane, and the class of its call. Trusted calls and others take turns, as far as the
-// bound on the latter allows. A call of a trusted flow is not trusted if it is for an object that failed alone.
+// nextFlow returns the flow that is next to be sent apart, the lane, and the class of its call. Trusted flows and others take turns, as far as the
+// bound on the latter allows.
 func (s *Scheduler) nextFlow(now time.Time) (*flow, lane, class) {
-	room := s.options.Share.hasRoom(untrusted)
-	other, lane := s.firstOf(&s.untrustedFlows, now, alone) // first: some may be trusted meanwhile
-	f, l := s.firstOf(&s.trustedFlows, now, alone)
-	if l == alone && !room {
-		f, l = s.firstOf(&s.trustedFlows, now, company)
-	}
-	if other != nil && (f == nil || room && !s.lastUntrusted) {
+	other, lane := s.firstOf(&s.untrustedFlows, now) // first: some may be trusted meanwhile
+	f, l := s.firstOf(&s.trustedFlows, now)
+	if other != nil && (f == nil || !s.lastUntrusted && s.options.Share.hasRoom(untrusted)) {
 		return other, lane, untrusted
-	}
-	if l == alone {
-		return f, l, untrusted
 	}
 	return f, l, trusted
 }
 
-// firstOf returns the first flow of a list that has something in one of the lanes, and that lane. last is the last lane that counts: with company, those
-// that failed alone do not.
-func (s *Scheduler) firstOf(list *list[flow], now time.Time, last lane) (*flow, lane) {
+// firstOf returns the first flow of a list that has something to send, and the lane whose turn it is.
+func (s *Scheduler) firstOf(list *list[flow], now time.Time) (*flow, lane) {
 	var next *node[flow]
 	for n := list.first; n != nil; n = next {
 		next = n.next
 		f := n.value
-		if s.trusted(f, now) != (list == &s.trustedFlows) || f.nextLane(s, now, alone) < 0 { // time has passed
-			f.queued.leave()
-			s.place(f, now)
-			continue
-		}
-		if l := f.nextLane(s, now, last); l >= 0 {
+		l := f.nextLane(s, now)
+		if l >= 0 && s.trusted(f, now) == (list == &s.trustedFlows) {
 			return f, l
 		}
+		f.queued.leave() // time has passed
+		s.place(f, now)
 	}
 	return nil, -1
 }

@@ -13,7 +13,7 @@ type class int
 const (
 	shared    class = iota // with fresh objects of flows that are well
 	trusted                // apart: of a flow of which something was delivered lately, or a group of several flows
-	untrusted              // apart: of a flow of which nothing was delivered lately, or an object that failed alone
+	untrusted              // apart: of a flow of which nothing was delivered lately
 )
 
 // Slots bounds the calls of a sink, which several pipelines may share. Calls that are sent apart have at most three quarters of the slots, and
