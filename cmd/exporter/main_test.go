@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -21,6 +23,7 @@ func TestMain(m *testing.M) {
 
 // TestScripts runs the command lines of testdata/*.txtar against the real program.
 func TestScripts(t *testing.T) {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // else the programs inherit that nohup, which may run the tests, ignores it
 	testscript.Run(t, testscript.Params{Dir: "testdata"})
 }
 
