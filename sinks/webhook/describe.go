@@ -28,7 +28,7 @@ func (c *Config) Describe(r *sinks.Record) sinks.Destination {
 		d.Err = err
 		return d
 	}
-	d.Body = s.body(records)
+	d.Body = s.body(records).content
 	for name := range c.Headers {
 		header.Set(name, sinks.Undisclosed)
 	}

@@ -11,9 +11,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -41,10 +43,11 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 	// The body of the response has a bound of its own, which ends the request and not the call.
 	own, cancel := context.WithCancel(ctx)
 	defer cancel()
-	req, err := s.request(own, records, creds)
+	req, body, err := s.request(own, records, creds)
 	if err != nil {
 		return true, err
 	}
+	defer body.end()
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return false, s.noAnswer(ctx, err, creds)
@@ -57,28 +60,30 @@ func (s *Sink) post(ctx context.Context, records []*sinks.Record) (halve bool, e
 	return s.answer(ctx, resp, readBody(ctx, resp, cancel, limit), records, creds)
 }
 
-// request makes the request for records.
-func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, error) {
+// request makes the request for records. Its body has to be ended.
+func (s *Sink) request(ctx context.Context, records []*sinks.Record, creds *secrets) (*http.Request, *body, error) {
 	header, err := s.header(records, creds)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	body := s.body(records)
 	if len(creds.signing) > 0 {
-		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), body))
+		header.Set(headerSignature, sign(creds.signing, header.Get(headerID), header.Get(headerTimestamp), body.content))
 	}
 	if s.config.Compression == compressionGzip {
-		body = compress(body)
+		body.content = compress(body.content)
 	}
-	if len(body) >= expectSize {
+	if len(body.content) >= expectSize {
 		header.Set("Expect", "100-continue")
 	}
-	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, s.config.Method, s.target.String(), nil)
 	if err != nil {
-		return nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
+		return nil, nil, sinks.Transient(sinks.ReasonOther, errors.New("the request cannot be made from url and method"))
 	}
-	req.Header = header
-	return req, nil
+	req.Header, req.ContentLength = header, int64(len(body.content))
+	req.GetBody = func() (io.ReadCloser, error) { return &bodyReader{body: body}, nil }
+	req.Body, err = req.GetBody()
+	return req, body, err
 }
 
 // header returns the header for records, but for what depends on the body.
@@ -113,34 +118,35 @@ func (s *Sink) header(records []*sinks.Record, creds *secrets) (http.Header, err
 	return header, nil
 }
 
-// body returns what a request carries, before compression. It is a copy of the records' bodies, since the transport may read it beyond the
-// call.
-func (s *Sink) body(records []*sinks.Record) []byte {
+// body returns what a request carries, before compression: a copy of the records' bodies.
+func (s *Sink) body(records []*sinks.Record) *body {
 	size := 1
 	for _, r := range records {
 		size += 1 + len(r.Body)
 	}
-	b := make([]byte, 0, size)
+	b := newBody(size)
 	switch {
 	case !s.framed(records[0]):
-		return append(b, records[0].Content()...)
+		b.content = append(b.content, records[0].Content()...)
+		return b
 	case records[0].OTLP:
-		b = sinks.JoinOTLP(b, records)
+		b.content = sinks.JoinOTLP(b.content, records)
 		if records[0].ContentType == sinks.ContentTypeProtobuf {
-			b, _ = sinks.OTLPProtobuf(b) // which a format made
+			b.content, _ = sinks.OTLPProtobuf(b.content) // which a format made
 		}
 		return b
 	case s.config.framing() == framingNDJSON:
 		for _, r := range records {
-			b = appendLines(b, r.Content())
+			b.content = appendLines(b.content, r.Content())
 		}
 		return b
 	}
 	for i, r := range records {
-		b = append(b, "[,"[min(i, 1)])
-		b = append(b, r.Body...)
+		b.content = append(b.content, "[,"[min(i, 1)])
+		b.content = append(b.content, r.Body...)
 	}
-	return append(b, ']')
+	b.content = append(b.content, ']')
+	return b
 }
 
 // contentTypeNDJSON has no registration; Elasticsearch, OpenSearch and others take it.
@@ -208,3 +214,56 @@ func compress(content []byte) []byte {
 	_ = w.Close()
 	return buffer.Bytes()
 }
+
+// body is what one request carries. The transport may read it beyond the call, and gets an error then: the memory is used again.
+type body struct {
+	mu      sync.RWMutex
+	content []byte
+	over    bool
+}
+
+// pooled is the capacity up to which the memory of a body is kept for the next one.
+const pooled = 1 << 20
+
+var contents = sync.Pool{New: func() any { return new([]byte) }}
+
+// newBody returns a body with room for size bytes.
+func newBody(size int) *body {
+	content := *contents.Get().(*[]byte)
+	if cap(content) < size {
+		content = make([]byte, 0, size)
+	}
+	return &body{content: content[:0]}
+}
+
+// end is called once the request is over, whether it was answered or not.
+func (b *body) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	if cap(b.content) <= pooled {
+		contents.Put(&b.content)
+	}
+}
+
+// bodyReader reads a body from its beginning; each attempt of the transport has its own.
+type bodyReader struct {
+	*body
+	at int
+}
+
+func (r *bodyReader) Read(p []byte) (int, error) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	switch {
+	case r.over:
+		return 0, errors.New("the request is over")
+	case r.at == len(r.content):
+		return 0, io.EOF
+	}
+	n := copy(p, r.content[r.at:])
+	r.at += n
+	return n, nil
+}
+
+func (r *bodyReader) Close() error { return nil }
