@@ -60,7 +60,7 @@ type Delta struct {
 	// Snapshot is set if the delta is part of a snapshot: the object existed before, and nothing happened to it.
 	Snapshot bool
 	// SnapshotSequence is the [Mark.SnapshotSequence] of the snapshot that runs in the pipeline for the delta's watch. It is 0 if none runs. A
-	// source leaves it 0, and passes the snapshot of each pipeline beside the delta.
+	// source passes the snapshots of all pipelines beside the delta, and each pipeline gets a delta that has its own.
 	SnapshotSequence uint64
 	// Inferred is set if the change itself was missed. The source found its result when it compared a list with the known set.
 	Inferred bool
