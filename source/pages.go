@@ -116,7 +116,7 @@ func parsePage(body []byte, keepManagedFields bool) (page, error) {
 		body = compact.Bytes()
 	}
 	body = delta.ValidUTF8(body)
-	var items []*delta.Item
+	var items []delta.Item
 	s := jsonscan.NewScanner(body)
 	read := func(into any) error {
 		value, err := s.Value()

@@ -70,29 +70,29 @@ func CopyObject(raw []byte, keepManagedFields bool) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return (&Item{object.raw, span{0, int32(len(object.raw))}, object.fields}).Object("", "", keepManagedFields), nil //nolint:gosec // checked above
+	item := Item{object, object.raw, span{0, int32(len(object.raw))}} //nolint:gosec // NewObject has checked the size
+	return item.Object("", "", keepManagedFields), nil
 }
 
 // Item is an object inside a longer text, such as a list.
 type Item struct {
+	object *Object // without its JSON; the place of managedFields is that in the text
 	text   []byte
 	place  span
-	fields fields // of which the place of managedFields is in the text
 }
 
 // ScanItem reads the object that a scanner has reached in a text. The text must be UTF-8, and have less than 2 GiB.
-func ScanItem(s *jsonscan.Scanner, text []byte) (*Item, error) {
+func ScanItem(s *jsonscan.Scanner, text []byte) (Item, error) {
 	s.Peek() // skips white space
 	from := s.Offset()
 	f, err := scanObject(s, text)
-	return &Item{text, span{int32(from), int32(s.Offset())}, f}, err //nolint:gosec // less than 2 GiB
+	return Item{&Object{fields: f}, text, span{int32(from), int32(s.Offset())}}, err //nolint:gosec // less than 2 GiB
 }
 
 // Object returns the object, with a copy of its JSON. The copy has no managedFields, unless keepManagedFields is set. An item of a list may
-// lack apiVersion and kind. Then it gets the given ones.
-func (i *Item) Object(apiVersion, kind string, keepManagedFields bool) *Object {
-	object := &Object{fields: i.fields}
-	f, place := &object.fields, i.place
+// lack apiVersion and kind. Then it gets the given ones. Object may be called once.
+func (i Item) Object(apiVersion, kind string, keepManagedFields bool) *Object {
+	f, place := &i.object.fields, i.place
 	raw := make([]byte, 0, int(place.to-place.from)+len(apiVersion)+len(kind)+len(`"apiVersion":"","kind":"",`))
 	if f.kind == "" && kind != "" && f.uid != "" {
 		f.apiVersion, f.kind = apiVersion, kind
@@ -112,8 +112,8 @@ func (i *Item) Object(apiVersion, kind string, keepManagedFields bool) *Object {
 		f.managed = span{}
 		raw = append(append(raw, i.text[place.from:cut.from]...), i.text[cut.to:place.to]...)
 	}
-	object.raw = raw
-	return object
+	i.object.raw = raw
+	return i.object
 }
 
 // NewIdentity makes an object that has only its apiVersion, kind, name, namespace, uid and resource version.

@@ -29,7 +29,7 @@ type attributes struct {
 }
 
 // attributes returns what an entry's record holds beside the data, under the names of its format.
-func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry) (list attributes) {
+func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry, numbers sequences) (list attributes) {
 	switch e.formatOf(entry) {
 	case FormatJSON, FormatOTLP:
 		list.add("id", record.ID)
@@ -37,9 +37,9 @@ func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry) (list att
 		list.add("subject", record.Key)
 		list.add("time", formatTime(entry.Observed()))
 		list.add("pipeline", e.pipeline)
-		list.add("sequence", sequence(entry))
+		list.add("sequence", numbers.own)
 		if entry.Mark == nil { // the data of a mark have it
-			list.add("snapshotSequence", snapshotSequence(entry))
+			list.add("snapshotSequence", numbers.snapshot)
 		}
 	case FormatRaw:
 		list.add("kubeferry-id", sinks.PercentEncode(record.ID))
@@ -51,20 +51,20 @@ func (e *Encoder) attributes(record *sinks.Record, entry *delta.Entry) (list att
 		list.add("kubeferry-subject", sinks.PercentEncode(record.Key))
 		list.add("kubeferry-time", formatTime(entry.Observed()))
 		list.add("kubeferry-pipeline", sinks.PercentEncode(e.pipeline))
-		list.add("kubeferry-sequence", sequence(entry))
-		list.add("kubeferry-snapshot-sequence", snapshotSequence(entry))
+		list.add("kubeferry-sequence", numbers.own)
+		list.add("kubeferry-snapshot-sequence", numbers.snapshot)
 		list.flag("kubeferry-snapshot", entry.Delta.Snapshot)
 		list.flag("kubeferry-inferred", entry.Delta.Inferred)
 		list.flag("kubeferry-final-state-unknown", entry.Delta.FinalStateUnknown)
 		list.add("kubeferry-changed-by", managerNames(entry.Delta.ChangedBy()))
 	default:
-		e.event(&list, record, entry)
+		e.event(&list, record, entry, numbers)
 	}
 	return list
 }
 
 // event adds the attributes of a CloudEvent.
-func (e *Encoder) event(list *attributes, record *sinks.Record, entry *delta.Entry) {
+func (e *Encoder) event(list *attributes, record *sinks.Record, entry *delta.Entry, numbers sequences) {
 	eventType, subject := eventTypes[delta.Type(record.Fields.Type)], record.Key
 	knative := e.profile == ProfileKnative && entry.Delta != nil // notices are the same in every profile
 	if knative {
@@ -79,8 +79,8 @@ func (e *Encoder) event(list *attributes, record *sinks.Record, entry *delta.Ent
 	list.add(contentTypeName, applicationJSON)
 	list.add("partitionkey", record.PartitionKey())
 	list.add("pipeline", e.pipeline)
-	list.add("sequence", sequence(entry))
-	list.add("snapshotsequence", snapshotSequence(entry))
+	list.add("sequence", numbers.own)
+	list.add("snapshotsequence", numbers.snapshot)
 	if knative {
 		list.add("apiversion", entry.Delta.Resource.GroupVersion().String())
 	}
@@ -126,25 +126,6 @@ var (
 func knativeSubject(d *delta.Delta) string {
 	return "/apis/" + d.Resource.GroupVersion().String() + "/namespaces/" + d.Object.Namespace() + "/" +
 		strings.ToLower(d.Object.Kind()) + "s/" + d.Object.Name()
-}
-
-// sequence returns what orders the records of one subject as text. It is empty for a notice.
-func sequence(entry *delta.Entry) string {
-	if entry.Delta == nil {
-		return ""
-	}
-	return delta.FormatSequence(entry.Delta.Sequence)
-}
-
-// snapshotSequence returns the sequence of the snapshot that a delta or a mark names; empty if it names none.
-func snapshotSequence(entry *delta.Entry) string {
-	switch {
-	case entry.Delta != nil:
-		return delta.FormatSequence(entry.Delta.SnapshotSequence)
-	case entry.Mark != nil:
-		return delta.FormatSequence(entry.Mark.SnapshotSequence)
-	}
-	return ""
 }
 
 // formatTime writes a time in UTC with six digits of the second's fraction.

@@ -86,7 +86,10 @@ type message struct {
 	record  sinks.Record
 }
 
-func (e *Encoder) message(entry *delta.Entry) message { return message{entry, e, e.record(entry)} }
+func (e *Encoder) message(entry *delta.Entry) message {
+	record, _ := e.record(entry)
+	return message{entry, e, record}
+}
 
 // changeMessage is the message of a change, whose namespace has a budget of steps.
 type changeMessage struct {
@@ -144,7 +147,7 @@ func (m message) ChangedBy() []map[string]string {
 
 func (m message) ID() string { return m.record.ID }
 
-func (m message) Sequence() string { return sequence(m.entry) }
+func (m message) Sequence() string { return sequencesOf(m.entry).own }
 
 func (m message) Cluster() string { return m.encoder.cluster }
 

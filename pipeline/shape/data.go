@@ -103,7 +103,7 @@ func appendMark(b []byte, entry *delta.Entry) []byte {
 	m := entry.Mark
 	return appendMembers(b, markData{
 		Type: delta.MarkType, Phase: "completed", Resource: metav1.GroupVersionResource(m.Resource), Namespace: m.Namespace,
-		SnapshotSequence: snapshotSequence(entry), Count: m.Count, Complete: !m.Incomplete, Except: m.Except,
+		SnapshotSequence: sequencesOf(entry).snapshot, Count: m.Count, Complete: !m.Incomplete, Except: m.Except,
 	})
 }
 

@@ -60,7 +60,7 @@ func NewEncoder(options Options) Encoder {
 // Encode makes the record of an entry. What it writes for the body is appended to b, which it returns. An error is why a gap or a mark has
 // no body of [FormatCustom]: [ErrNoBody], or that of its expression. Its record then has the format json.
 func (e *Encoder) Encode(b []byte, entry *delta.Entry) (record sinks.Record, grown []byte, err error) {
-	record = e.record(entry)
+	record, numbers := e.record(entry)
 	if entry.Delta != nil && entry.Delta.Custom {
 		e.body.custom(&record, entry.Delta.Object.JSON())
 		return record, b, nil
@@ -70,7 +70,7 @@ func (e *Encoder) Encode(b []byte, entry *delta.Entry) (record sinks.Record, gro
 			return record, b, nil
 		}
 	}
-	list := e.attributes(&record, entry)
+	list := e.attributes(&record, entry, numbers)
 	from := len(b)
 	switch e.formatOf(entry) {
 	case FormatRaw:
@@ -110,9 +110,9 @@ func (e *Encoder) formatOf(entry *delta.Entry) Format {
 }
 
 // record makes a record without what depends on the format.
-func (e *Encoder) record(entry *delta.Entry) sinks.Record {
+func (e *Encoder) record(entry *delta.Entry) (sinks.Record, sequences) {
 	ref := entry.Ref()
-	resource, suffix := ref.Resource, ""
+	resource, numbers, suffix := ref.Resource, sequencesOf(entry), ""
 	record := sinks.Record{
 		Key: ref.Path(),
 		Fields: sinks.Fields{
@@ -127,26 +127,43 @@ func (e *Encoder) record(entry *delta.Entry) sinks.Record {
 		record.DedupID, record.Fields.Type = entry.Mark.ID(e.idCluster), string(delta.MarkType)
 		record.Fields.Namespace = entry.Mark.Namespace
 	default:
-		suffix = suffixOf(entry)
+		suffix = numbers.suffix()
 		record.DedupID = entry.Delta.IDWith(e.idCluster, suffix)
 		object, fields := entry.Delta.Object, &record.Fields
 		fields.Kind, fields.Namespace, fields.Name, fields.UID = object.Kind(), object.Namespace(), object.Name(), string(object.UID())
 		fields.Type = string(entry.Delta.Type)
 	}
 	record.ID = record.DedupID[len(e.pipeline)+1 : len(record.DedupID)-len(suffix)] // one string for both
-	return record
+	return record, numbers
 }
 
-// suffixOf returns what the transport id of a delta has beyond its id: its sequence, and that of the snapshot which it names. So a transport
+// sequences are those of a record, as text.
+type sequences struct {
+	own      string // what orders the records of one subject; empty for a notice
+	snapshot string // that of the snapshot which a delta or a mark names; empty if it names none
+}
+
+func sequencesOf(entry *delta.Entry) sequences {
+	switch {
+	case entry.Delta != nil:
+		return sequences{delta.FormatSequence(entry.Delta.Sequence), delta.FormatSequence(entry.Delta.SnapshotSequence)}
+	case entry.Mark != nil:
+		return sequences{snapshot: delta.FormatSequence(entry.Mark.SnapshotSequence)}
+	}
+	return sequences{}
+}
+
+// suffix returns what the transport id of a delta has beyond its id: its sequence, and that of the snapshot which it names. So a transport
 // takes what a consumer needs, though it has seen the id before: an object of another snapshot, or one that comes back or leaves once more in
 // the same version.
-func suffixOf(entry *delta.Entry) string {
-	suffix, snapshot := sequence(entry), snapshotSequence(entry)
-	if suffix != "" {
-		suffix = "/" + suffix
+func (s sequences) suffix() string {
+	switch {
+	case s.own == "" && s.snapshot == "":
+		return ""
+	case s.snapshot == "":
+		return "/" + s.own
+	case s.own == "":
+		return "/" + s.snapshot
 	}
-	if snapshot != "" {
-		suffix += "/" + snapshot
-	}
-	return suffix
+	return "/" + s.own + "/" + s.snapshot
 }
