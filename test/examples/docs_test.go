@@ -99,8 +99,8 @@ func TestExamplesAreShort(t *testing.T) {
 			}
 		}
 	}
-	if files != 10 {
-		t.Errorf("%d files, want 10", files)
+	if files != 9 {
+		t.Errorf("%d files, want 9", files)
 	}
 }
 

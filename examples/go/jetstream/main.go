@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kubeferry/kubeferry/consume"
-	"github.com/kubeferry/kubeferry/examples/go/events"
 	"github.com/kubeferry/kubeferry/examples/go/store"
 )
 
@@ -59,9 +58,11 @@ func follow(ctx context.Context, js jetstream.JetStream, stream, name string, db
 		var records []consume.Record
 		for m := range batch.Messages() {
 			messages = append(messages, m)
-			if record, ok := read(m); ok {
-				records = append(records, record)
+			read, err := consume.Decode(m.Headers().Get, m.Data())
+			if err != nil { // an object may be nested too deeply to be read
+				log.Printf("a message on %s: %v", m.Subject(), err)
 			}
+			records = append(records, read...)
 		}
 		if err := db.Apply(ctx, records); err != nil {
 			log.Fatal(err)
@@ -75,17 +76,4 @@ func follow(ctx context.Context, js jetstream.JetStream, stream, name string, db
 			return err
 		}
 	}
-}
-
-// read returns the record of a message. An object may be nested too deeply to be read: that is logged, and left out.
-func read(m jetstream.Msg) (consume.Record, bool) {
-	headers := map[string]string{}
-	for name := range m.Headers() {
-		headers[name] = m.Headers().Get(name)
-	}
-	record, err := events.Read("ce-", headers, m.Data())
-	if err != nil {
-		log.Printf("a message on %s: %v", m.Subject(), err)
-	}
-	return record, err == nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"log"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kubeferry/kubeferry/consume"
-	"github.com/kubeferry/kubeferry/examples/go/events"
 	"github.com/kubeferry/kubeferry/examples/go/store"
 )
 
@@ -46,19 +46,18 @@ func main() {
 		})
 		var records []consume.Record
 		fetches.EachRecord(func(m *kgo.Record) {
-			if m.Value == nil {
-				return // a tombstone
+			header := func(name string) string {
+				at := slices.IndexFunc(m.Headers, func(h kgo.RecordHeader) bool { return h.Key == name })
+				if at < 0 {
+					return ""
+				}
+				return string(m.Headers[at].Value)
 			}
-			headers := map[string]string{}
-			for _, h := range m.Headers {
-				headers[h.Key] = string(h.Value)
-			}
-			r, err := events.Read("ce_", headers, m.Value)
-			if err != nil { // an object may be nested too deeply to be read
+			read, err := consume.Decode(header, m.Value) // nothing of a tombstone
+			if err != nil {                              // an object may be nested too deeply to be read
 				log.Printf("%s, partition %d, offset %d: %v", m.Topic, m.Partition, m.Offset, err)
-				return
 			}
-			records = append(records, r)
+			records = append(records, read...)
 		})
 		if err := db.Apply(ctx, records); err != nil {
 			log.Fatal(err)

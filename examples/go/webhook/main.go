@@ -3,22 +3,17 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"os"
 	"strings"
 
-	"github.com/cloudevents/sdk-go/v2/event"
-	cloudevents "github.com/cloudevents/sdk-go/v2/protocol/http"
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/kubeferry/kubeferry/consume"
-	"github.com/kubeferry/kubeferry/examples/go/events"
 	"github.com/kubeferry/kubeferry/examples/go/store"
 )
 
@@ -65,7 +60,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusUnauthorized)
 		return
 	}
-	records, err := read(req.Header, body)
+	records, err := consume.Decode(req.Header.Get, body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest) // it would not be better the next time: a dead letter
 		return
@@ -76,28 +71,4 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent) // and only now
-}
-
-// read reads an event, or a batch of them.
-func read(header http.Header, body []byte) (records []consume.Record, err error) {
-	if !cloudevents.IsHTTPBatch(header) {
-		headers := map[string]string{}
-		for name := range header {
-			headers[strings.ToLower(name)] = header.Get(name)
-		}
-		record, err := events.Read("ce-", headers, body)
-		return []consume.Record{record}, err
-	}
-	var batch []event.Event
-	if err := json.Unmarshal(body, &batch); err != nil {
-		return nil, fmt.Errorf("read a batch: %w", err)
-	}
-	for _, e := range batch {
-		record, err := events.Record(e)
-		if err != nil {
-			return nil, err
-		}
-		records = append(records, record)
-	}
-	return records, nil
 }
