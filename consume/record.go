@@ -38,50 +38,53 @@ type Key struct{ Cluster, Subject string }
 // Record is a change of an object, a gap record, or the mark of a snapshot. Fields that do not belong to its type are zero.
 type Record struct {
 	// ID is the same each time that the record is sent.
-	ID string
+	ID string `json:"-"`
 	// Cluster is the name of the cluster, as `cluster` of kubeferry's configuration has it.
-	Cluster string
+	Cluster string `json:"-"`
 	// Subject is the REST path of the object. In a gap record or a mark it is the path of the resource.
-	Subject string
+	Subject string `json:"-"`
 	// Time is when kubeferry first saw the change.
-	Time time.Time
+	Time time.Time `json:"-"`
 	// Pipeline is the name of the pipeline that sent the record.
-	Pipeline string
+	Pipeline string `json:"-"`
 	// Sequence orders the changes of one subject: it has 20 digits, and is compared as text. It is empty in gap records and marks, and in
 	// changes of which kubeferry knows no order.
-	Sequence string
+	Sequence string `json:"-"`
 	// SnapshotSequence names a snapshot. It is in the mark of the snapshot, and in each change of the resource that the pipeline sends while
 	// the snapshot runs. It has 20 digits, and is compared as text.
-	SnapshotSequence string
+	SnapshotSequence string `json:"snapshotSequence"`
 	// Replayed is set if `kubeferry replay` sent the record. It was a dead letter, and may come behind later changes of its object.
-	Replayed bool
+	Replayed bool `json:"-"`
 
-	Type     Type
-	Resource Resource
+	Type     Type     `json:"type"`
+	Resource Resource `json:"resource"`
 	// Namespace is the namespace of the object, or empty if the object has none. In a gap record or a mark it is the namespace that the record
 	// is about, or empty for all namespaces.
-	Namespace string
+	Namespace string `json:"namespace"`
 
 	// These fields belong to a change. Object is the object after the change. In a DELETED it is the last state that kubeferry knows.
-	Object json.RawMessage
+	Object json.RawMessage `json:"object"`
 	// OldObject is the previous version, and Patch is the difference to it. Each is nil unless the pipeline's `diff` asks for it.
-	OldObject, Patch json.RawMessage
+	OldObject json.RawMessage `json:"oldObject"`
+	Patch     json.RawMessage `json:"patch"`
 	// OldResourceVersion is the resource version of the previous version. It is empty without `diff`.
-	OldResourceVersion string
-	OldObjectUnknown   bool // the pipeline has `diff`, but kubeferry does not know the previous version
-	Snapshot           bool // the change is part of a snapshot: the object existed before
-	Inferred           bool // kubeferry missed the change, and found its result by comparing
-	FinalStateUnknown  bool // in a DELETED: the object may have changed after the state in Object
+	OldResourceVersion string `json:"oldResourceVersion"`
+	OldObjectUnknown   bool   `json:"-"`                 // the pipeline has `diff`, but kubeferry does not know the previous version
+	Snapshot           bool   `json:"snapshot"`          // the change is part of a snapshot: the object existed before
+	Inferred           bool   `json:"inferred"`          // kubeferry missed the change, and found its result by comparing
+	FinalStateUnknown  bool   `json:"finalStateUnknown"` // in a DELETED: the object may have changed after the state in Object
 
 	// These fields belong to a gap record. The missing changes have sequences between From and To. From is empty if kubeferry does not know
 	// what was before, and To is empty if the resource is gone. Reason says why changes are missing.
-	From, To, Reason string
+	From   string `json:"from"`
+	To     string `json:"to"`
+	Reason string `json:"reason"`
 
 	// These fields belong to a mark. Count is the number of objects in the snapshot. If Complete is not set, ignore the mark. Except has the
 	// subjects of objects that exist, but whose records in the snapshot became dead letters.
-	Count    uint64
-	Complete bool
-	Except   []string
+	Count    uint64   `json:"count"`
+	Complete bool     `json:"complete"`
+	Except   []string `json:"except"`
 }
 
 func (t Type) known() bool {
@@ -180,7 +183,7 @@ func decodeBinary(prefix string, header func(name string) string, body []byte) (
 	}
 	e := envelope{
 		ID: attribute("id"), Source: attribute("source"), Subject: attribute("subject"), Sequence: attribute("sequence"),
-		Pipeline: attribute("pipeline"), SnapshotExtension: attribute("snapshotsequence"),
+		Pipeline: attribute("pipeline"), SnapshotSequence: attribute("snapshotsequence"),
 		Replayed: attribute("replayed") == "true", Data: body,
 	}
 	when, e2 := time.Parse(time.RFC3339Nano, attribute("time"))
@@ -216,56 +219,31 @@ type envelope struct {
 	Pipeline    string          `json:"pipeline"`
 	Replayed    bool            `json:"replayed"`
 	Data        json.RawMessage `json:"data"`
-	// SnapshotExtension is of a CloudEvent, SnapshotSequence of plain JSON.
-	SnapshotExtension string `json:"snapshotsequence"`
-	SnapshotSequence  string `json:"snapshotSequence"`
-}
-
-// content is the data of a record.
-type content struct {
-	Type               Type            `json:"type"`
-	Resource           Resource        `json:"resource"`
-	Namespace          string          `json:"namespace"`
-	Object             json.RawMessage `json:"object"`
-	OldObject          json.RawMessage `json:"oldObject"`
-	Patch              json.RawMessage `json:"patch"`
-	OldResourceVersion string          `json:"oldResourceVersion"`
-	OldObjectKnown     *bool           `json:"oldObjectKnown"`
-	Snapshot           bool            `json:"snapshot"`
-	SnapshotSequence   string          `json:"snapshotSequence"` // of a mark
-	Inferred           bool            `json:"inferred"`
-	FinalStateUnknown  bool            `json:"finalStateUnknown"`
-	From               string          `json:"from"`
-	To                 string          `json:"to"`
-	Reason             string          `json:"reason"`
-	Count              uint64          `json:"count"`
-	Complete           bool            `json:"complete"`
-	Except             []string        `json:"except"`
+	// SnapshotSequence is of a CloudEvent. Plain JSON has it in its data.
+	SnapshotSequence string `json:"snapshotsequence"`
 }
 
 func (e *envelope) record(cluster string) (Record, error) {
-	var c content
-	if err := json.Unmarshal(e.Data, &c); err != nil {
+	var data struct {
+		Record
+		OldObjectKnown *bool `json:"oldObjectKnown"`
+	}
+	if err := json.Unmarshal(e.Data, &data); err != nil {
 		// A type of a later version may have members of these names that are something else. What could be read is there all the same.
 		var other *json.UnmarshalTypeError
-		if !errors.As(err, &other) || other.Field == "type" || c.Type.known() {
+		if !errors.As(err, &other) || data.Type.known() {
 			return Record{}, fmt.Errorf("decode record %q: %w", e.ID, err)
 		}
-		c = content{Type: c.Type}
+		data.Record = Record{Type: data.Type}
 	}
-	if e.ID == "" || e.Subject == "" || c.Type == "" {
+	r := data.Record
+	if e.ID == "" || e.Subject == "" || r.Type == "" {
 		return Record{}, fmt.Errorf("decode record %q: it has no id, subject or type; the format raw and the profile knative have none", e.ID)
 	}
-	r := Record{
-		ID: e.ID, Cluster: cluster, Subject: e.Subject, Time: e.Time, Sequence: e.Sequence, Replayed: e.Replayed,
-		Pipeline: e.Pipeline, SnapshotSequence: cmp.Or(e.SnapshotSequence, e.SnapshotExtension, c.SnapshotSequence),
-		Type: c.Type, Resource: c.Resource, Namespace: c.Namespace,
-		Object: c.Object, OldObject: c.OldObject, Patch: c.Patch, OldResourceVersion: c.OldResourceVersion,
-		OldObjectUnknown: c.OldObjectKnown != nil && !*c.OldObjectKnown,
-		Snapshot:         c.Snapshot, Inferred: c.Inferred, FinalStateUnknown: c.FinalStateUnknown,
-		From: c.From, To: c.To, Reason: c.Reason,
-		Count: c.Count, Complete: c.Complete, Except: c.Except,
-	}
+	r.ID, r.Cluster, r.Subject, r.Time = e.ID, cluster, e.Subject, e.Time
+	r.Pipeline, r.Sequence, r.Replayed = e.Pipeline, e.Sequence, e.Replayed
+	r.SnapshotSequence = cmp.Or(e.SnapshotSequence, r.SnapshotSequence)
+	r.OldObjectUnknown = data.OldObjectKnown != nil && !*data.OldObjectKnown
 	if r.IsChange() {
 		if r.Namespace = namespaceOf(e.Subject); r.UID() == "" {
 			return Record{}, fmt.Errorf("decode record %q: the id is not <cluster>/<uid>/<resourceVersion>/<TYPE>", e.ID)
