@@ -105,7 +105,7 @@ func (w *watcher) differences(ctx context.Context) (found []difference, version 
 	all := w.collection
 	all.metadataOnly = true
 	seed := maphash.MakeSeed()
-	hash := func(key entryKey) uint64 { return maphash.Comparable(seed, key) }
+	hash := func(key objectKey) uint64 { return maphash.Comparable(seed, key) }
 	var listed []uint64
 	for pages := all.pages(); ; {
 		p, err := pages.read(ctx)
@@ -119,7 +119,7 @@ func (w *watcher) differences(ctx context.Context) (found []difference, version 
 		position := versionNumber(w.state.Position)
 		for _, object := range p.objects {
 			key, number, is := keyOf(object), versionNumber(object.ResourceVersion()), object.Version()
-			listed = append(listed, hash(w.known().entryOf(key)))
+			listed = append(listed, hash(key))
 			known, exists := w.known().find(key)
 			differs := !exists || !known.version.SameObject(&is) || versionNumber(known.version.ResourceVersion()) < number
 			if differs && number > 0 && number <= position && w.selects(object.Namespace()) && len(found) < most {
@@ -139,12 +139,12 @@ func (w *watcher) differences(ctx context.Context) (found []difference, version 
 	slices.Sort(listed)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for entry, known := range w.known().all {
+	for key, known := range w.known().all {
 		if len(found) == most || versionNumber(known.version.ResourceVersion()) > version {
 			continue
 		}
-		if _, is := slices.BinarySearch(listed, hash(entry)); !is {
-			found = append(found, difference{objectKey(entry), known.version, false})
+		if _, is := slices.BinarySearch(listed, hash(key)); !is {
+			found = append(found, difference{key, known.version, false})
 		}
 	}
 	return found, version, nil

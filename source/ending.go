@@ -134,12 +134,13 @@ func (w *watcher) leave(ctx context.Context) error {
 	if err := w.endEmpty(ctx, sequence); err != nil { // before the objects are forgotten: else a run that ends here would send no mark
 		return err
 	}
-	return w.eachUnseen(ctx, func(key objectKey, object knownObject) error {
-		w.at = time.Now()
+	for key, object := range w.known().unseen {
+		w.at = time.Now()   // each may wait for room by itself
 		if w.store == nil { // the sequence of its next ADDED would not be above that of a DELETED
 			w.handler.Update(func() { w.known().remove(key) })
-			return nil
+		} else if err := w.emitLeft(ctx, key, object, sequence); err != nil {
+			return err
 		}
-		return w.emitLeft(ctx, key, object, sequence)
-	})
+	}
+	return nil
 }

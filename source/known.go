@@ -1,7 +1,6 @@
 package source
 
 import (
-	"iter"
 	"math/bits"
 	"strings"
 	"sync"
@@ -17,15 +16,12 @@ import (
 type knownSet struct {
 	objects map[unique.Handle[string]]*knownTable // by namespace; none is empty
 	count   int
-	hashed  int    // how many of them have a hash in place of their name
 	round   uint32 // counts the times that the whole state was read
 	// due counts, for each pipeline, the objects that its snapshot has not reached.
 	due [MaxPipelines]int
 	// transient are the pipelines whose due objects are not committed: a snapshot on demand begins anew after a restart.
 	transient PipelineSet
 
-	// recorded is set if commits write the objects. Then the tables hold no long names: see entryOf.
-	recorded bool
 	// changed are the objects that differ from the last commit; nil if nothing is committed.
 	changed map[objectKey]struct{}
 	// captured are those that the commit in progress writes. It is guarded by mu, since commits end at any time.
@@ -53,8 +49,9 @@ type knownObject struct {
 	retained bool
 }
 
+// newKnownSet makes an empty set. record is set if commits write the objects.
 func newKnownSet(record bool, previous *PreviousVersions) *knownSet {
-	k := &knownSet{objects: map[unique.Handle[string]]*knownTable{}, recorded: record, previous: previous, versions: map[objectKey]*retained{}}
+	k := &knownSet{objects: map[unique.Handle[string]]*knownTable{}, previous: previous, versions: map[objectKey]*retained{}}
 	if record {
 		k.changed = map[objectKey]struct{}{}
 	}
@@ -75,7 +72,7 @@ func (k objectKey) own() objectKey { return objectKey{k.namespace, strings.Clone
 
 func (k *knownSet) find(key objectKey) (found knownObject, ok bool) {
 	if table := k.objects[key.namespace]; table != nil {
-		found, ok = table.find(k.entryOf(key).name)
+		found, ok = table.find(key.name)
 	}
 	return found, ok
 }
@@ -91,15 +88,11 @@ func (k *knownSet) table(namespace unique.Handle[string]) *knownTable {
 }
 
 // store replaces an object, of which due was due for pipelines before, or adds it.
-func (k *knownSet) store(table *knownTable, at place, entry entryKey, due PipelineSet, next *knownObject) {
+func (k *knownSet) store(table *knownTable, at place, name string, due PipelineSet, next *knownObject) {
 	k.countDue(due, next.due)
-	added := -table.count
-	table.put(at, entry.name, next)
-	added += table.count
-	k.count += added
-	if k.isHashed(entry) {
-		k.hashed += added
-	}
+	before := table.count
+	table.put(at, name, next)
+	k.count += table.count - before
 }
 
 // put makes object the known version and marks it as seen in this round. packed is what is to be retained of it; if that is
@@ -115,8 +108,8 @@ func (k *knownSet) review(key objectKey, v views, packed []byte) {
 }
 
 func (k *knownSet) set(key objectKey, next knownObject, packed []byte) {
-	table, entry := k.table(key.namespace), k.entryOf(key)
-	at := table.locate(entry.name)
+	table := k.table(key.namespace)
+	at := table.locate(key.name)
 	old, existed := at.object()
 	same := existed && old.version.Equal(&next.version)
 	next.retained = packed != nil || same && old.retained
@@ -126,7 +119,7 @@ func (k *knownSet) set(key objectKey, next knownObject, packed []byte) {
 	case old.retained && !next.retained:
 		k.previous.release(k, key)
 	}
-	k.store(table, at, entry, old.due, &next)
+	k.store(table, at, key.name, old.due, &next)
 	if !same || k.committedViews(old) != k.committedViews(next) || packed != nil {
 		k.change(key)
 	}
@@ -137,11 +130,8 @@ func (k *knownSet) remove(key objectKey) {
 	if existed {
 		k.previous.release(k, key)
 		k.countDue(old.due, 0)
-		table, entry := k.objects[key.namespace], k.entryOf(key)
-		table.remove(entry.name)
-		if k.isHashed(entry) {
-			k.hashed--
-		}
+		table := k.objects[key.namespace]
+		table.remove(key.name)
 		if k.count--; table.count == 0 {
 			delete(k.objects, key.namespace)
 		}
@@ -155,28 +145,20 @@ func (k *knownSet) committedViews(object knownObject) views {
 	return object.views
 }
 
-// begin makes every object due for a pipeline. hashed are the names of those in hashed entries, if it is not transient.
-func (k *knownSet) begin(pipeline int, transient bool, hashed []objectKey) {
+// begin makes every object due for a pipeline. transient is set if no commit writes that.
+func (k *knownSet) begin(pipeline int, transient bool) {
 	k.transient &^= 1 << pipeline
 	if transient {
 		k.transient |= 1 << pipeline
 	}
-	k.makeDue(k.all, func(knownObject) PipelineSet { return 1 << pipeline }, hashed)
-}
-
-// makeDue makes objects due for more pipelines. hashed are the names of those in hashed entries, if commits have to write these.
-func (k *knownSet) makeDue(objects iter.Seq2[entryKey, knownObject], more func(knownObject) PipelineSet, hashed []objectKey) {
-	for entry, old := range objects {
+	for key, old := range k.all {
 		next := old
-		next.due |= more(old)
-		table := k.objects[entry.namespace]
-		k.store(table, table.locate(entry.name), entry, old.due, &next)
-		if !k.isHashed(entry) && k.committedViews(old) != k.committedViews(next) {
-			k.change(objectKey(entry))
+		next.due |= 1 << pipeline
+		table := k.objects[key.namespace]
+		k.store(table, table.locate(key.name), key.name, old.due, &next)
+		if k.committedViews(old) != k.committedViews(next) {
+			k.change(key)
 		}
-	}
-	for _, key := range hashed {
-		k.change(key)
 	}
 }
 
@@ -201,10 +183,10 @@ func (k *knownSet) change(key objectKey) {
 // restore adds an object of the last commit. changed makes the next commit write it again.
 func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 	key := keyOfKnown(object)
-	table, entry := k.table(key.namespace), k.entryOf(key)
-	at := table.locate(entry.name)
+	table := k.table(key.namespace)
+	at := table.locate(key.name)
 	old, _ := at.object()
-	k.store(table, at, entry, old.due, &knownObject{version: object.Version, views: v, retained: object.Retained})
+	k.store(table, at, key.name, old.due, &knownObject{version: object.Version, views: v, retained: object.Retained})
 	if changed {
 		k.change(key)
 	}
@@ -213,23 +195,20 @@ func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 // beginRound starts a reading of the whole state.
 func (k *knownSet) beginRound() { k.round++ }
 
-// isUnseen reports whether an object was not put in this round.
-func (k *knownSet) isUnseen(object knownObject) bool { return object.round != k.round }
-
 // unseen yields the objects that were not put in this round. They may be removed meanwhile.
-func (k *knownSet) unseen(yield func(entryKey, knownObject) bool) {
-	for entry, object := range k.all {
-		if k.isUnseen(object) && !yield(entry, object) {
+func (k *knownSet) unseen(yield func(objectKey, knownObject) bool) {
+	for key, object := range k.all {
+		if object.round != k.round && !yield(key, object) {
 			return
 		}
 	}
 }
 
-// all yields the objects, by their entries. They may be changed and removed meanwhile, and none may be added.
-func (k *knownSet) all(yield func(entryKey, knownObject) bool) {
+// all yields the objects. They may be changed and removed meanwhile, and none may be added.
+func (k *knownSet) all(yield func(objectKey, knownObject) bool) {
 	for namespace, table := range k.objects {
 		for name, object := range table.all {
-			if !yield(entryKey{namespace, name}, object) {
+			if !yield(objectKey{namespace, name}, object) {
 				return
 			}
 		}

@@ -98,13 +98,17 @@ func (w *watcher) complete(ctx context.Context, resourceVersion string) error {
 // deleteUnseen infers the deletion of what a complete state does not hold. sequence is that of the deletions. What is not selected any more may
 // exist all the same.
 func (w *watcher) deleteUnseen(ctx context.Context, sequence uint64) error {
-	return w.eachUnseen(ctx, func(key objectKey, object knownObject) error {
+	for key, object := range w.known().unseen {
 		w.at = time.Now() // each may wait for room by itself
+		emit := w.emitInferredDelete
 		if w.state.Reselected || !w.selects(key.namespace.Value()) {
-			return w.emitLeft(ctx, key, object, sequence)
+			emit = w.emitLeft
 		}
-		return w.emitInferredDelete(ctx, key, object, sequence)
-	})
+		if err := emit(ctx, key, object, sequence); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkObjects looks whether objects that are listed behind a refusal show that the server's history has gone back. A restore with

@@ -18,10 +18,6 @@ type Store interface {
 	Watches(yield func(id string, meta []byte) error) error
 	// Known calls yield with each object of a watch's known set.
 	Known(id string, yield func(delta.Known)) error
-	// KnownBehind returns objects of a watch's known set as the last commit wrote it, in an order of the store's, of which only
-	// namespace and name count: limit of those behind one, or the first if that is nil, or fewer; none at the end. It may be called
-	// at any time.
-	KnownBehind(id string, after *delta.Known, limit int) ([]delta.Known, error)
 	// Previous returns what is retained of an object of a watch, compressed; nil for nothing.
 	Previous(id, namespace, name string) ([]byte, error)
 	// Clean reports whether the last run ended with a last commit.

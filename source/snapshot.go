@@ -201,16 +201,9 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int, list uint64, read bo
 	if !ok || pending.Begun { // the resource is gone, or it began
 		return nil
 	}
-	var hashed []objectKey
-	if !pending.OnDemand { // else no commit writes that they are due
-		var err error
-		if hashed, err = w.hashedNames(ctx, func(o knownObject) bool { return !o.due.Has(n) }); err != nil {
-			return err
-		}
-	}
 	sequence := max(w.sequence(list), w.state.Named[pipeline]+1) // no two snapshots have the same
 	w.handler.Update(func() {
-		w.known().begin(n, pending.OnDemand, hashed)
+		w.known().begin(n, pending.OnDemand)
 		w.state.setSnapshot(pipeline, PendingSnapshot{
 			Begun: true, Sequence: sequence, Filters: w.options.filters(n), OnDemand: pending.OnDemand, begunNow: true, read: read,
 		})

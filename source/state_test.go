@@ -3,7 +3,6 @@ package source
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -31,8 +30,6 @@ type memory struct {
 	clean  bool
 	offset uint64
 	clock  atomic.Int64 // of offsets, which takes a second each time it is read
-
-	pages, pagesFail int // how often KnownBehind was called, and how often it has to fail first
 }
 
 func newMemory() *memory {
@@ -67,23 +64,6 @@ func (m *memory) Known(id string, yield func(delta.Known)) error {
 		yield(k)
 	}
 	return nil
-}
-
-// KnownBehind returns pages of two.
-func (m *memory) KnownBehind(id string, after *delta.Known, limit int) (page []delta.Known, err error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.pagesFail > 0 {
-		m.pagesFail--
-		return nil, errors.New("the disk returned an error")
-	}
-	m.pages++
-	for _, key := range slices.Sorted(maps.Keys(m.known[id])) {
-		if k := m.known[id][key]; len(page) < min(limit, 2) && (after == nil || key > after.Namespace+"/"+after.Name) {
-			page = append(page, delta.Known{Namespace: k.Namespace, Name: k.Name})
-		}
-	}
-	return page, nil
 }
 
 func (m *memory) Previous(id, namespace, name string) ([]byte, error) {

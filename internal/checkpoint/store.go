@@ -294,35 +294,6 @@ func (s *Store) Known(id string, yield func(delta.Known)) error {
 	})
 }
 
-// KnownBehind returns objects of a watch's known set in the order of their keys, with namespace and name only: at most limit of those
-// behind one, or the first if that is nil; none at the end. So whoever goes through a known set holds no transaction meanwhile: one
-// that stays open keeps pages of the file from being used again.
-func (s *Store) KnownBehind(id string, after *delta.Known, limit int) (objects []delta.Known, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
-		watch := tx.Bucket(watchesBucket).Bucket([]byte(id))
-		if watch == nil {
-			return nil
-		}
-		cursor := watch.Bucket(knownBucket).Cursor()
-		key, _ := cursor.First()
-		if after != nil {
-			last := appendKnownKey(nil, after)
-			if key, _ = cursor.Seek(last); bytes.Equal(key, last) {
-				key, _ = cursor.Next()
-			}
-		}
-		for ; key != nil && len(objects) < limit; key, _ = cursor.Next() {
-			namespace, name, ok := bytes.Cut(key, []byte("/"))
-			if !ok {
-				return errKnown
-			}
-			objects = append(objects, delta.Known{Namespace: string(namespace), Name: string(name)})
-		}
-		return nil
-	})
-	return objects, err
-}
-
 // ascending returns a function that reports whether the cursor's bucket has a key. Its calls must be in ascending order.
 func ascending(cursor *bolt.Cursor) func(key []byte) bool {
 	at, _ := cursor.First()

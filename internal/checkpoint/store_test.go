@@ -124,49 +124,6 @@ func TestCommitSurvives(t *testing.T) {
 	}
 }
 
-// The known objects of a watch are read page by page, whatever commits between change.
-func TestKnownBehind(t *testing.T) {
-	s, _ := open(t, t.TempDir())
-	commit := func(put, remove string) {
-		t.Helper()
-		known := func(names string) (all []delta.Known) {
-			for _, name := range strings.Fields(names) {
-				namespace, name, _ := strings.Cut(name, "/")
-				all = append(all, delta.Known{Namespace: namespace, Name: name, Version: delta.NewVersion("u", "1"), Filtered: 1, Due: 1})
-			}
-			return all
-		}
-		changes := []delta.WatchChange{{Watch: "w", Put: known(put), Remove: known(remove)}, {Watch: "other", Put: known("a/other")}}
-		if err := s.Commit(&checkpoint.Commit{Watches: changes}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var after *delta.Known
-	next := func(limit int, want string) {
-		t.Helper()
-		page, err := s.KnownBehind("w", after, limit)
-		var got []string
-		for _, k := range page {
-			got = append(got, k.Namespace+"/"+k.Name)
-		}
-		if err != nil || strings.Join(got, " ") != want {
-			t.Fatalf("got %v, %v, want %s", got, err, want)
-		}
-		if len(page) > 0 {
-			after = &page[len(page)-1]
-		}
-	}
-	next(2, "")
-	long := strings.Repeat("n", 253)
-	commit("/"+long+" a/x a/y b/"+long+" b/z c/x", "")
-	next(2, "/"+long+" a/x")
-	commit("a/new", "a/x") // what it goes on behind is gone
-	next(1, "a/y")
-	next(2, "b/"+long+" b/z")
-	commit("", "c/x")
-	next(2, "")
-}
-
 // Megabytes of the same letter take hundreds of bytes on disk: what is read at once is bounded by what it takes in memory.
 func TestReadLogBoundsMemory(t *testing.T) {
 	s, _ := open(t, t.TempDir())
