@@ -54,7 +54,8 @@ func (w *watcher) check(ctx context.Context) error {
 	if err != nil || len(first) == 0 {
 		return err
 	}
-	if err := w.awaitPosition(ctx, version); err != nil {
+	err = w.await(ctx, func() bool { return versionNumber(w.state.Position) >= version || w.state.Gap != "" })
+	if err != nil {
 		return err
 	}
 	again, _, err := w.differences(ctx)
@@ -75,27 +76,6 @@ func (w *watcher) check(ctx context.Context) error {
 	w.handler.Update(func() { w.state.readAnew(delta.GapCheck, 0) })
 	w.cut()
 	return nil
-}
-
-// awaitPosition waits until the watch has reached a resource version.
-func (w *watcher) awaitPosition(ctx context.Context, version uint64) error {
-	for {
-		w.mu.Lock()
-		reached := versionNumber(w.state.Position) >= version || w.state.Gap != ""
-		if !reached && w.moved == nil {
-			w.moved = make(chan struct{})
-		}
-		moved := w.moved
-		w.mu.Unlock()
-		if reached {
-			return nil
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // differences lists the metadata of what exists, and returns how that differs from the known set, as far as the position has it: at most a

@@ -73,7 +73,7 @@ func (w *watcher) offer(ctx context.Context, n int, sequence uint64, object *del
 func (w *watcher) tryOffer(ctx context.Context, n int, sequence uint64, object *delta.Object) (sent bool, err error) {
 	old, exists := w.known().find(keyOf(object))
 	version := object.Version()
-	if snapshot := w.state.Snapshots[w.options.Pipelines[n]]; !snapshot.Begun || snapshot.Sequence != sequence {
+	if !w.runs(n, sequence) {
 		return true, errBeginsAnew
 	}
 	if !exists || !old.due.Has(n) || !old.version.Equal(&version) {
@@ -110,11 +110,4 @@ var errBeginsAnew = errors.New("the snapshot begins anew")
 
 func snapshotOf(object *delta.Object) *delta.Delta {
 	return &delta.Delta{Type: delta.Added, Object: object, Snapshot: true}
-}
-
-// due returns how many objects a snapshot has not reached.
-func (w *watcher) due(n int) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.known().due[n]
 }

@@ -157,7 +157,6 @@ func (w *watcher) follows(ended map[string]Meta) bool {
 // restore begins where the watch was in the last run.
 func (w *watcher) restore(store Store, last *Meta) error {
 	s := w.state
-	w.from = []string{w.id}
 	s.Position, s.Sent, s.Resume, s.Seen, s.Restored, s.Begun = last.Position, last.Sent, last.Resume, last.Seen, last.Restored, last.Begun
 	s.Gap, s.Reselected, s.Gone, s.Absent, s.Defined = last.Gap, last.Reselected, last.Gone, last.Absent, last.Defined
 	s.APIVersion, s.Kind, s.Named = last.APIVersion, last.Kind, last.Named

@@ -105,19 +105,26 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 	var await uint64
 	again := false // changes may have been repeated since the list began
 	err = backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		if !read || !w.runs(n, snapshot.Sequence) {
+		w.mu.Lock()
+		runs, doubtful := w.runs(n, snapshot.Sequence), w.state.doubtful().Has(n)
+		w.mu.Unlock()
+		if !read || !runs {
 			return true, nil
 		}
-		again = again || w.doubtful(n)
+		again = again || doubtful
 		err := w.offerAll(ctx, n, snapshot.Sequence, pages, &await)
-		if err != nil && ctx.Err() == nil {
-			w.logger.Warn("a snapshot was interrupted; it goes on with what is left",
-				"pipeline", w.options.Pipelines[n], "left", w.due(n), "err", err)
+		w.mu.Lock()
+		left := w.known().due[n]
+		w.mu.Unlock()
+		if err != nil {
+			if ctx.Err() == nil {
+				w.logger.Warn("a snapshot was interrupted; it goes on with what is left",
+					"pipeline", w.options.Pipelines[n], "left", left, "err", err)
+			}
+			return false, nil
 		}
-		done := err == nil && (!again || w.due(n) == 0)
-		if err == nil {
-			again = false
-		}
+		done := !again || left == 0
+		again = false
 		return done, nil
 	})
 	if err == nil {
@@ -125,17 +132,8 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 	}
 }
 
-// doubtful reports whether a pipeline is in doubt.
-func (w *watcher) doubtful(n int) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state.doubtful().Has(n)
-}
-
-// runs reports whether a pipeline's snapshot goes on: it has not begun anew, and the resource is not gone.
+// runs reports whether a pipeline's snapshot goes on: it has not begun anew, and the resource is not gone. w.mu is held.
 func (w *watcher) runs(n int, sequence uint64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	snapshot := w.state.Snapshots[w.options.Pipelines[n]]
 	return snapshot.Begun && snapshot.Sequence == sequence
 }
@@ -214,18 +212,22 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int, list uint64, read bo
 // completeSnapshot sends the mark, once the watch has brought what the list has shown, and all that was sent before is settled. await is
 // the highest resource version that the list has shown, and the watch had not brought.
 func (w *watcher) completeSnapshot(ctx context.Context, n int, sequence, await uint64) error {
-	if err := w.awaitList(ctx, n, sequence, await); err != nil {
+	err := w.await(ctx, func() bool {
+		brought := w.state.read() && w.known().due[n] == 0 && (await == 0 || versionNumber(w.state.Position) >= await)
+		return brought || !w.runs(n, sequence)
+	})
+	if err != nil {
 		return err
 	}
 	if err := w.handler.Recipient(n).Settled(ctx, w.id); err != nil {
 		return err
 	}
 	return w.untilRoom(ctx, n, func() bool {
-		pipeline := w.options.Pipelines[n]
-		snapshot := w.state.Snapshots[pipeline]
-		if !snapshot.Begun || snapshot.Sequence != sequence { // the resource is gone, or it begins anew
+		if !w.runs(n, sequence) {
 			return true
 		}
+		pipeline := w.options.Pipelines[n]
+		snapshot := w.state.Snapshots[pipeline]
 		lacking := w.lacking(n)
 		m := w.mark(snapshot.Sequence)
 		m.Count, m.Incomplete, m.Except = snapshot.Count, lacking.More, lacking.Objects
@@ -342,26 +344,4 @@ func (w *watcher) silent(to PipelineSet) PipelineSet {
 		}
 	}
 	return to
-}
-
-// awaitList waits until no object is due any more, and the watch has reached a resource version: until it has brought what the list has shown.
-func (w *watcher) awaitList(ctx context.Context, n int, sequence, version uint64) error {
-	for {
-		w.mu.Lock()
-		snapshot := w.state.Snapshots[w.options.Pipelines[n]]
-		brought := !snapshot.Begun || snapshot.Sequence != sequence || w.state.read() && w.known().due[n] == 0 && (version == 0 || versionNumber(w.state.Position) >= version)
-		if !brought && w.moved == nil {
-			w.moved = make(chan struct{})
-		}
-		moved := w.moved
-		w.mu.Unlock()
-		if brought {
-			return nil
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
 }

@@ -38,7 +38,6 @@ type watcher struct {
 	// sending are the pipelines whose snapshots have a goroutine, and wake starts those that have none.
 	sending PipelineSet
 	wake    chan struct{}
-	from    []string // the ids of the watches of the last run that it goes on from
 	// moved is closed when the process function has done something; nil if nothing waits for that.
 	moved chan struct{}
 	// state is what a commit captures. It changes only in functions that the handler calls while no commit captures: those that are
@@ -142,6 +141,27 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 	(&follower{watcher: w}).run(ctx)
 	stop()
 	running.Wait()
+}
+
+// await waits until the process function has made done true, which is called with mu held. An error means that ctx has ended.
+func (w *watcher) await(ctx context.Context, done func() bool) error {
+	for {
+		w.mu.Lock()
+		is := done()
+		if !is && w.moved == nil {
+			w.moved = make(chan struct{})
+		}
+		moved := w.moved
+		w.mu.Unlock()
+		if is {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // unlock ends what mu is held for.
