@@ -66,20 +66,19 @@ func (c *Client) missing(ctx context.Context, gvr schema.GroupVersionResource, h
 	if err != nil {
 		return fmt.Errorf("discover the versions of %q: %w", gvr.Group, err)
 	}
-	if notFound != nil && slices.Contains(versions, gvr.Version) {
+	if notFound != nil && slices.Contains(versions, gvr.GroupVersion()) {
 		return fmt.Errorf("discover %s, which the API server has: %w", gvr.GroupVersion(), notFound)
 	}
-	for _, version := range versions {
-		if version == gvr.Version {
+	for _, other := range versions {
+		if other == gvr.GroupVersion() {
 			continue
 		}
-		other := gvr.GroupResource().WithVersion(version)
-		list, err := c.discover(ctx, other.GroupVersion())
+		list, err := c.discover(ctx, other)
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("discover %s: %w", other.GroupVersion(), err)
+			return fmt.Errorf("discover %s: %w", other, err)
 		}
 		if err == nil && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == gvr.Resource }) {
-			return fmt.Errorf("%w (%w: %s)", missing, errOtherVersion, delta.ResourceName(other))
+			return fmt.Errorf("%w (%w: %s)", missing, errOtherVersion, delta.ResourceName(other.WithResource(gvr.Resource)))
 		}
 	}
 	if BuiltIn(gvr.Group) { // no CRD can bring it
@@ -108,28 +107,34 @@ func (c *Client) hasCRD(ctx context.Context, resource schema.GroupResource) (boo
 	return len(list.Items) > 0, err
 }
 
-// versions lists the versions of a group that are served; none if there is no such group. It reads the list of all groups:
-// that a group is missing there is certain, unlike a 404.
-func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
-	if group == "" {
+// versions lists the versions that are served of some groups, or of all if none is named, each group's preferred one first. It reads the lists
+// of all groups: that a group is missing there is certain, unlike a 404.
+func (c *Client) versions(ctx context.Context, groups ...string) (all []schema.GroupVersion, err error) {
+	wanted := func(group string) bool { return len(groups) == 0 || slices.Contains(groups, group) }
+	if wanted("") {
 		var core metav1.APIVersions
-		err := c.getJSON(ctx, c.rest.Get().AbsPath("/api"), "APIVersions", &core)
-		return core.Versions, err
+		if err := c.getJSON(ctx, c.rest.Get().AbsPath("/api"), "APIVersions", &core); err != nil {
+			return nil, err
+		}
+		for _, version := range core.Versions {
+			all = append(all, schema.GroupVersion{Version: version})
+		}
+	}
+	if slices.Equal(groups, []string{""}) {
+		return all, nil
 	}
 	var list metav1.APIGroupList
 	if err := c.getJSON(ctx, c.rest.Get().AbsPath("/apis"), "APIGroupList", &list); err != nil {
 		return nil, err
 	}
-	var versions []string
-	for _, found := range list.Groups {
-		if found.Name != group {
-			continue
-		}
-		for _, version := range found.Versions {
-			versions = append(versions, version.Version)
+	for _, group := range list.Groups {
+		for _, version := range group.Versions {
+			if wanted(group.Name) {
+				all = append(all, schema.GroupVersion{Group: group.Name, Version: version.Version})
+			}
 		}
 	}
-	return versions, nil
+	return all, nil
 }
 
 // isGone reports whether the resource certainly does not exist, so that its objects do not exist either.

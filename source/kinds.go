@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/util/flowcontrol"
@@ -54,25 +51,17 @@ func (k *Kinds) ResourceOf(ctx context.Context, kind schema.GroupKind) (gvr sche
 
 // resourceOf reads discovery. A RESTMapper of client-go does the same, but links all of k8s.io/api, 20 MB of program.
 func (c *Client) resourceOf(ctx context.Context, kind schema.GroupKind) (gvr schema.GroupVersionResource, namespaced bool, err error) {
-	versions, err := c.versions(ctx, kind.Group)
+	served, failed, err := c.Served(ctx, kind.Group)
 	if err != nil {
-		return gvr, false, fmt.Errorf("discover the versions of %q: %w", kind.Group, err)
+		return gvr, false, err
 	}
-	for _, version := range versions {
-		gv := schema.GroupVersion{Group: kind.Group, Version: version}
-		list, err := c.discover(ctx, gv)
-		if apierrors.IsNotFound(err) {
-			continue
+	for _, found := range served {
+		if found.Kind == kind.Kind {
+			return found.GroupVersionResource, found.Namespaced, nil
 		}
-		if err != nil {
-			return gvr, false, fmt.Errorf("discover %s: %w", gv, err)
-		}
-		for _, resource := range list.APIResources {
-			if resource.Kind == kind.Kind && !strings.Contains(resource.Name, "/") && // no subresource, as pods/eviction
-				slices.Contains(resource.Verbs, "list") && slices.Contains(resource.Verbs, "watch") {
-				return gv.WithResource(resource.Name), resource.Namespaced, nil
-			}
-		}
+	}
+	if len(failed) > 0 {
+		return gvr, false, fmt.Errorf("discovery of %v cannot be read", failed)
 	}
 	return gvr, false, fmt.Errorf("%w of the kind %s", ErrMissing, kind)
 }

@@ -14,6 +14,7 @@ import (
 // Served is a resource that can be watched, in one version.
 type Served struct {
 	schema.GroupVersionResource
+	Kind string
 	// Names are its plural, its singular, its kind in lower case, and its short names.
 	Names      []string
 	Namespaced bool
@@ -22,26 +23,9 @@ type Served struct {
 // Served lists the resources that can be watched, each version of a group behind those that the API server prefers. failed are the
 // group versions that cannot be read, as where an aggregated API server is away. If groups are named, it reads no others.
 func (c *Client) Served(ctx context.Context, only ...string) (served []Served, failed []schema.GroupVersion, err error) {
-	versions, err := c.versions(ctx, "")
+	all, err := c.versions(ctx, only...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("discover the resources: %w", err)
-	}
-	groups := []metav1.APIGroup{{}}
-	for _, version := range versions {
-		groups[0].Versions = append(groups[0].Versions, metav1.GroupVersionForDiscovery{Version: version})
-	}
-	var list metav1.APIGroupList
-	if err := c.getJSON(ctx, c.rest.Get().AbsPath("/apis"), "APIGroupList", &list); err != nil {
-		return nil, nil, fmt.Errorf("discover the resources: %w", err)
-	}
-	var all []schema.GroupVersion
-	for _, group := range append(groups, list.Groups...) {
-		if len(only) > 0 && !slices.Contains(only, group.Name) {
-			continue
-		}
-		for _, version := range group.Versions {
-			all = append(all, schema.GroupVersion{Group: group.Name, Version: version.Version})
-		}
 	}
 	lists, errs := make([]*metav1.APIResourceList, len(all)), make([]error, len(all))
 	var reading sync.WaitGroup
@@ -59,7 +43,7 @@ func (c *Client) Served(ctx context.Context, only ...string) (served []Served, f
 				continue
 			}
 			served = append(served, Served{
-				gv.WithResource(r.Name), append([]string{r.Name, r.SingularName, strings.ToLower(r.Kind)}, r.ShortNames...), r.Namespaced,
+				gv.WithResource(r.Name), r.Kind, append([]string{r.Name, r.SingularName, strings.ToLower(r.Kind)}, r.ShortNames...), r.Namespaced,
 			})
 		}
 	}
