@@ -50,7 +50,7 @@ type difference struct {
 // check looks twice for differences. Those of the first look may be changes that the watch brings, or has brought since the list was made. One
 // that is still there when the watch has reached that list is none: then the state is read again, behind a gap record.
 func (w *watcher) check(ctx context.Context) error {
-	first, version, err := w.differences(ctx)
+	first, version, err := w.differences(ctx, false)
 	if err != nil || len(first) == 0 {
 		return err
 	}
@@ -58,7 +58,7 @@ func (w *watcher) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	again, _, err := w.differences(ctx)
+	again, _, err := w.differences(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -78,9 +78,9 @@ func (w *watcher) check(ctx context.Context) error {
 	return nil
 }
 
-// differences lists the metadata of what exists, and returns how that differs from the known set, as far as the position has it: at most a
-// thousand objects. The resource version is that of the list.
-func (w *watcher) differences(ctx context.Context) (found []difference, version uint64, err error) {
+// differences lists the metadata of what exists, and returns how that differs from the known set: at most a thousand objects. Objects in versions
+// above the position count only if ahead is set. The resource version is that of the list.
+func (w *watcher) differences(ctx context.Context, ahead bool) (found []difference, version uint64, err error) {
 	const most = 1000
 	all := w.collection
 	all.metadataOnly = true
@@ -102,7 +102,7 @@ func (w *watcher) differences(ctx context.Context) (found []difference, version 
 			listed = append(listed, hash(key))
 			known, exists := w.known().find(key)
 			differs := !exists || !known.version.SameObject(&is) || versionNumber(known.version.ResourceVersion()) < number
-			if differs && number > 0 && number <= position && w.selects(object.Namespace()) && len(found) < most {
+			if differs && number > 0 && (number <= position || ahead) && w.selects(object.Namespace()) && len(found) < most {
 				found = append(found, difference{key.own(), is, true})
 			}
 		}

@@ -89,23 +89,11 @@ func (w *watcher) reached(version uint64) bool {
 	return w.state.read() && versionNumber(w.state.Position) >= version
 }
 
-// hasBroughtAll reports whether the open watch has brought all that lists show.
+// hasBroughtAll reports whether the open watch has brought all that a list shows.
 func (w *watcher) hasBroughtAll(ctx context.Context) bool {
 	status := w.health.status()
-	if found, _, err := w.differences(ctx); err != nil || len(found) > 0 || status.State != StateWatching || status.Blocked {
-		return false
-	}
-	all := w.collection
-	all.metadataOnly = true
-	for pages := all.pages(); ; {
-		p, err := pages.read(ctx)
-		if err != nil || slices.ContainsFunc(p.objects, func(o *delta.Object) bool { return w.notBrought(o) > 0 }) {
-			return false
-		}
-		if p.next == "" {
-			return true
-		}
-	}
+	found, _, err := w.differences(ctx, true)
+	return err == nil && len(found) == 0 && status.State == StateWatching && !status.Blocked
 }
 
 // leave reports to the pipelines that what is known is not selected any more: by a DELETED to those with `onLeave: deleted`, and by the mark of an

@@ -214,7 +214,7 @@ func (w *watcher) restoreSnapshots(store Store, last *Meta) (begin PipelineSet) 
 		switch {
 		case last.Position != "" && w.options.Snapshot == delta.SnapshotAlways:
 			begin |= 1 << n
-		case pending && snapshot.Begun && !snapshot.OnDemand && store.Clean() && (last.Gap == "" || last.Position == "") && snapshot.Filters == w.options.filters(n):
+		case pending && snapshot.Begun && !snapshot.OnDemand && store.Clean() && (last.Gap == "" || last.Position == "") && last.filtersOf(pipeline) == w.state.filtersOf(pipeline):
 			w.state.setSnapshot(pipeline, snapshot)
 		case pending, !slices.Contains(last.Pipelines, pipeline):
 			begin |= 1 << n

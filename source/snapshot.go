@@ -26,8 +26,6 @@ type PendingSnapshot struct {
 	Sequence uint64 `json:"sequence,omitempty"`
 	// Count is how many objects were sent.
 	Count uint64 `json:"count,omitempty"`
-	// Filters are the pipeline's, as [Options.Filters] has them.
-	Filters string `json:"filters,omitempty"`
 	// Lacking is what earlier runs could not deliver of it.
 	Lacking Lacking `json:"lacking,omitzero"`
 	// OnDemand is set if it was requested of a running kubeferry: a restart begins it anew.
@@ -203,7 +201,7 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int, list uint64, read bo
 	w.handler.Update(func() {
 		w.known().begin(n, pending.OnDemand)
 		w.state.setSnapshot(pipeline, PendingSnapshot{
-			Begun: true, Sequence: sequence, Filters: w.options.filters(n), OnDemand: pending.OnDemand, begunNow: true, read: read,
+			Begun: true, Sequence: sequence, OnDemand: pending.OnDemand, begunNow: true, read: read,
 		})
 	})
 	return nil

@@ -59,13 +59,6 @@ type Options struct {
 // all are the pipelines of the source.
 func (o *Options) all() PipelineSet { return 1<<len(o.Pipelines) - 1 }
 
-func (o *Options) filters(pipeline int) string {
-	if o.Filters == nil {
-		return ""
-	}
-	return o.Filters[pipeline]
-}
-
 // restricted reports whether the source takes no cluster-scoped resource.
 func (o *Options) restricted() bool { return o.NamespaceSelector != "" || !o.Namespaces.All() }
 

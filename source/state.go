@@ -149,6 +149,14 @@ func (m *Meta) sameSelectors(other *Meta) bool {
 	return m.LabelSelector == other.LabelSelector && m.FieldSelector == other.FieldSelector
 }
 
+// filtersOf identifies the filters of a pipeline, as [Options.Filters] does.
+func (m *Meta) filtersOf(pipeline string) string {
+	if n := slices.Index(m.Pipelines, pipeline); n >= 0 && m.Filters != nil {
+		return m.Filters[n]
+	}
+	return ""
+}
+
 // setSnapshot, countSnapshot and dropSnapshot are called inside the handler's calls.
 func (s *state) setSnapshot(pipeline string, snapshot PendingSnapshot) {
 	if s.Snapshots == nil {
