@@ -68,7 +68,7 @@ func (s *state) meta() Meta {
 
 // capture returns what changed since the last call. A call of committed or failed follows.
 func (k *knownSet) capture() (put, remove []delta.Known) {
-	put = make([]delta.Known, 0, len(k.changed))
+	put, k.writing = make([]delta.Known, 0, len(k.changed)), map[objectKey][]byte{}
 	for key := range k.changed {
 		object, exists := k.find(key)
 		if !exists {
@@ -79,12 +79,9 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 			Namespace: key.namespace.Value(), Name: key.name, Version: object.version,
 			Filtered: uint64(object.filtered), Due: uint64(k.committedViews(object).due),
 		}
-		if object.retained {
-			version, packed, stored := k.previous.find(k, key)
-			known.Retained = packed != nil || stored
-			if packed != nil && !stored {
-				known.Previous = packed
-				k.writing = append(k.writing, version)
+		if known.Retained = object.retained; known.Retained {
+			if known.Previous = k.previous.find(k, key); known.Previous != nil { // else it is on disk
+				k.writing[key] = known.Previous
 			}
 		}
 		put = append(put, known)
@@ -116,7 +113,7 @@ func (s *Source) Committed() {
 
 // committed releases what was captured last: it is on disk.
 func (k *knownSet) committed() {
-	k.previous.committed(k.writing)
+	k.previous.committed(k, k.writing)
 	k.writing = nil
 	k.mu.Lock()
 	defer k.mu.Unlock()

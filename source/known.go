@@ -28,10 +28,11 @@ type knownSet struct {
 	captured map[objectKey]struct{}
 	mu       sync.Mutex
 
-	// previous has what is retained of the objects, and writing is what of it the commit in progress writes.
+	// versions is what is retained of the objects, as far as it is in memory, which previous bounds. writing is what of it the commit in progress
+	// writes.
 	previous *PreviousVersions
-	versions map[objectKey]*retained // guarded by previous.mu
-	writing  []*retained
+	versions map[objectKey][]byte // guarded by previous.mu
+	writing  map[objectKey][]byte
 }
 
 // objectKey names an object. Many objects share a few namespaces.
@@ -45,13 +46,13 @@ type knownObject struct {
 	version delta.Version
 	round   uint32 // in which the object was last seen
 	views
-	// retained is set if something is retained of it: knownSet.versions has it, or else the state directory.
+	// retained is set if something is retained of it: knownSet.versions has it, or else the state directory. Without one it may be lost.
 	retained bool
 }
 
 // newKnownSet makes an empty set. record is set if commits write the objects.
 func newKnownSet(record bool, previous *PreviousVersions) *knownSet {
-	k := &knownSet{objects: map[unique.Handle[string]]*knownTable{}, previous: previous, versions: map[objectKey]*retained{}}
+	k := &knownSet{objects: map[unique.Handle[string]]*knownTable{}, previous: previous, versions: map[objectKey][]byte{}}
 	if record {
 		k.changed = map[objectKey]struct{}{}
 	}
@@ -112,11 +113,12 @@ func (k *knownSet) set(key objectKey, next knownObject, packed []byte) {
 	at := table.locate(key.name)
 	old, existed := at.object()
 	same := existed && old.version.Equal(&next.version)
-	next.retained = packed != nil || same && old.retained
 	switch {
+	case same && (old.retained || packed == nil):
+		next.retained = old.retained
 	case packed != nil:
-		k.previous.add(k, key, packed)
-	case old.retained && !next.retained:
+		next.retained = k.previous.add(k, key, packed)
+	case old.retained:
 		k.previous.release(k, key)
 	}
 	k.store(table, at, key.name, old.due, &next)

@@ -59,7 +59,7 @@ func continueLater(err error) string {
 
 // offer sends a listed object, if it is due in this version, and waits until there is room for it.
 func (w *watcher) offer(ctx context.Context, n int, sequence uint64, object *delta.Object) error {
-	if err := w.options.Previous.await(ctx); err != nil {
+	if err := w.awaitPrevious(ctx); err != nil {
 		return err
 	}
 	var err error

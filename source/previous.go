@@ -1,7 +1,6 @@
 package source
 
 import (
-	"container/list"
 	"context"
 	"sync"
 
@@ -11,46 +10,29 @@ import (
 )
 
 // PreviousVersions bounds the memory of what sources retain of their objects: the version that the next change of each is
-// compared with. All sources of a program share one. Beyond the bound, the versions that were retained first leave memory,
-// and are read from the state directory when they are needed. Without a state directory they are unknown then.
+// compared with. All sources of a program share one. With a state directory a version is in memory until a commit has written it, and is
+// read from there when it is needed. A version that does not fit is lost: without a state directory, or while commits fail.
 type PreviousVersions struct {
 	maxBytes int64
 
-	mu       sync.Mutex // guards what follows, each [retained], and knownSet.versions
-	inMemory list.List  // of *retained, in the order in which they were added
-	bytes    int64      // of those in memory
-	// unstored are the bytes of those that no commit has written.
-	unstored int64
+	mu    sync.Mutex // guards what follows, and knownSet.versions
+	bytes int64      // of the versions in memory
 	// failing is set while commits fail.
 	failing bool
 	// ended is closed and replaced when a commit ended, well or not.
 	ended chan struct{}
 }
 
-// retained is what is retained of one object.
-type retained struct {
-	// packed is the object's JSON, compressed, as long as it is in memory. A known set of Pods takes about half of their JSON
-	// (BenchmarkPrevious: zstd saves another quarter and costs three times as much).
-	packed []byte
-	// unstored is set until a commit has written it. It is lost if it leaves memory before.
-	unstored bool
-	place    *list.Element // nil if it is not in memory
-	// of and key are where it is found: not any more once the state directory alone has it.
-	of  *knownSet
-	key objectKey
-}
-
-// retainedOverhead is about what a version in memory takes beside its JSON.
-const retainedOverhead = 224
-
-func (r *retained) size() int64 { return int64(len(r.packed)) + retainedOverhead }
+// retainedSize is about what a version takes in memory.
+func retainedSize(packed []byte) int64 { return int64(len(packed)) + 128 }
 
 // NewPreviousVersions makes an empty store with a bound in bytes.
 func NewPreviousVersions(maxBytes int64) *PreviousVersions {
 	return &PreviousVersions{maxBytes: maxBytes, ended: make(chan struct{})}
 }
 
-// pack compresses an object; it returns nil for nil.
+// pack compresses an object; it returns nil for nil. A Pod takes about half of its JSON (BenchmarkPrevious: zstd saves another quarter and
+// costs three times as much).
 func pack(object *delta.Object) []byte {
 	if object == nil {
 		return nil
@@ -72,80 +54,83 @@ func unpack(packed []byte) *delta.Object {
 	return object
 }
 
-// add retains a version of an object, in place of the last one.
-func (v *PreviousVersions) add(of *knownSet, key objectKey, packed []byte) {
-	unstored := of.changed != nil // a commit will write it
-	r := &retained{packed: packed, unstored: unstored, of: of, key: key}
+// add retains a version of an object, in place of the last one. It returns false if there is no room.
+func (v *PreviousVersions) add(of *knownSet, key objectKey, packed []byte) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.forget(of.versions[key])
-	of.versions[key] = r
-	r.place = v.inMemory.PushBack(r)
-	v.bytes += r.size()
-	if unstored {
-		v.unstored += r.size()
+	v.forget(of, key)
+	full := func() bool { return v.bytes+retainedSize(packed) > v.maxBytes }
+	if of.changed == nil { // no commit makes room: another one is lost
+		for other := range of.versions {
+			if !full() {
+				break
+			}
+			v.forget(of, other)
+		}
 	}
-	v.evict()
+	if full() && (of.changed == nil || v.failing) {
+		return false
+	}
+	of.versions[key] = packed
+	v.bytes += retainedSize(packed)
+	return true
 }
 
-// release forgets what is retained of an object, if there is something.
+// release forgets what is in memory of an object, if there is something.
 func (v *PreviousVersions) release(of *knownSet, key objectKey) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.forget(of.versions[key])
+	v.forget(of, key)
 }
 
-// find returns what is retained of an object, for which retained is set: packed is nil if it is not in memory. stored reports
-// whether the state directory has it.
-func (v *PreviousVersions) find(of *knownSet, key objectKey) (r *retained, packed []byte, stored bool) {
+// forget is release while mu is held.
+func (v *PreviousVersions) forget(of *knownSet, key objectKey) {
+	if packed, ok := of.versions[key]; ok {
+		delete(of.versions, key)
+		v.bytes -= retainedSize(packed)
+	}
+}
+
+// find returns what is retained of an object; nil if it is not in memory.
+func (v *PreviousVersions) find(of *knownSet, key objectKey) []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if r = of.versions[key]; r == nil {
-		return nil, nil, true
-	}
-	return r, r.packed, !r.unstored
+	return of.versions[key]
 }
 
 // committed is called when a commit has written these.
-func (v *PreviousVersions) committed(written []*retained) {
+func (v *PreviousVersions) committed(of *knownSet, written map[objectKey][]byte) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, r := range written {
-		if r.packed != nil && r.unstored {
-			v.unstored -= r.size()
-		}
-		r.unstored = false
-		if r.packed == nil { // it left memory meanwhile
-			v.forget(r)
+	for key, packed := range written {
+		if now := of.versions[key]; len(now) > 0 && &now[0] == &packed[0] { // else it has changed meanwhile
+			v.forget(of, key)
 		}
 	}
-	v.failing = false
-	v.evict()
-	v.announceEnd()
+	v.end(false)
 }
 
 // failed is called when a commit could not be written. Until one succeeds, versions may be lost, and no watch waits.
 func (v *PreviousVersions) failed() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.failing = true
-	v.evict()
-	v.announceEnd()
+	v.end(true)
 }
 
-func (v *PreviousVersions) announceEnd() {
+func (v *PreviousVersions) end(failing bool) {
+	v.failing = failing
 	close(v.ended)
 	v.ended = make(chan struct{})
 }
 
-// await waits while more than half of the bound waits for a commit. It returns an error only when ctx ends.
-func (v *PreviousVersions) await(ctx context.Context) error {
-	for {
+// awaitPrevious waits while more than half of the bound waits for a commit. It returns an error only when ctx ends.
+func (w *watcher) awaitPrevious(ctx context.Context) error {
+	for v := w.options.Previous; w.store != nil; {
 		v.mu.Lock()
-		free, ended := v.failing || v.unstored <= v.maxBytes/2, v.ended
+		free, ended := v.failing || v.bytes <= v.maxBytes/2, v.ended
 		v.mu.Unlock()
 		if free {
-			return nil
+			break
 		}
 		select {
 		case <-ended:
@@ -153,45 +138,7 @@ func (v *PreviousVersions) await(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// evict drops versions until the bound is kept. One that no commit has written stays while commits succeed; all behind it are
-// younger, so that they are not written either.
-func (v *PreviousVersions) evict() {
-	for v.bytes > v.maxBytes {
-		first := v.inMemory.Front()
-		if first == nil || first.Value.(*retained).unstored && !v.failing {
-			return
-		}
-		if r := first.Value.(*retained); r.unstored {
-			v.drop(r) // it is known to be lost
-		} else {
-			v.forget(r)
-		}
-	}
-}
-
-// forget drops a version that is not to be found any more; nil is none.
-func (v *PreviousVersions) forget(r *retained) {
-	if r == nil {
-		return
-	}
-	v.drop(r)
-	if r.of.versions[r.key] == r {
-		delete(r.of.versions, r.key)
-	}
-}
-
-func (v *PreviousVersions) drop(r *retained) {
-	if r.place == nil {
-		return
-	}
-	v.inMemory.Remove(r.place)
-	v.bytes -= r.size()
-	if r.unstored {
-		v.unstored -= r.size()
-	}
-	r.packed, r.place = nil, nil
+	return nil
 }
 
 // retain returns a function that returns what is to be retained of an object: nothing if the filters of all pipelines that
@@ -214,8 +161,8 @@ func (w *watcher) previous(key objectKey, known knownObject) *delta.Object {
 	if !known.retained {
 		return nil
 	}
-	_, packed, stored := w.options.Previous.find(w.known(), key)
-	if packed == nil && stored && w.store != nil {
+	packed := w.options.Previous.find(w.known(), key)
+	if packed == nil && w.store != nil {
 		var err error
 		if packed, err = w.store.Previous(w.id, key.namespace.Value(), key.name); err != nil {
 			w.logger.Warn("cannot read the previous version of an object from the state directory; it counts as unknown",

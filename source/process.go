@@ -173,7 +173,7 @@ func (w *watcher) send(ctx context.Context, d *delta.Delta, to Recipients, recor
 		d.SnapshotSequence = to.Snapshots[0] // pipelines that name the same share it
 	}
 	return w.health.handOver(ctx, w.at, func(ctx context.Context) error {
-		if err := w.options.Previous.await(ctx); err != nil {
+		if err := w.awaitPrevious(ctx); err != nil {
 			return err
 		}
 		return w.handler.Delta(ctx, d, to, record)

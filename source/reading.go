@@ -166,7 +166,7 @@ func (w *watcher) fillPrevious(ctx context.Context) {
 }
 
 func (w *watcher) fillFrom(ctx context.Context, object *delta.Object) error {
-	if err := w.options.Previous.await(ctx); err != nil {
+	if err := w.awaitPrevious(ctx); err != nil {
 		return err
 	}
 	w.mu.Lock()

@@ -187,7 +187,7 @@ type Enrichment struct {
 
 // Previous bounds what is kept in memory of the previous versions.
 type Previous struct {
-	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of previous versions in memory, for all pipelines together. At least 1Mi. Beyond it they are read from stateDir, or not known without one"`
+	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of previous versions in memory, for all pipelines together. At least 1Mi. With a stateDir they are in memory until a commit has written them. Without one, versions beyond it are not known"`
 }
 
 // DeadLetters bounds what is kept in the state directory of the records that can never be delivered.
