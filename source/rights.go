@@ -7,42 +7,34 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// rightsInterval is how often at most a watch reviews one of its two rights; twice that is how often at least. So each right is
-// reviewed within a minute, and 200 watches make about nine requests a second, each a line in an audit log. If a source has more, each waits
-// longer.
+// rightsInterval is how often at most a watch reviews its two rights; twice that is how often at least. So a revoked right shows within a minute,
+// and 200 watches make about nine requests a second, each a line in an audit log. If a source has more, each waits longer.
 const (
-	rightsInterval = 15 * time.Second
+	rightsInterval = 30 * time.Second
 	rightsWatches  = 200
 )
 
 // checkRights checks until ctx ends whether the watch may still be opened. The API server does not end a watch whose right was
-// revoked: without the check that shows only at the next opening, minutes later. The rights take turns; while one is missing,
-// both are reviewed, so that the watch is ready again only once both are granted.
+// revoked: without the check that shows only at the next opening, minutes later.
 func (w *watcher) checkRights(ctx context.Context) {
-	rights, missing := []string{"list", "watch"}, ""
-	for turn := 0; ; turn++ {
+	for {
 		select {
 		case <-time.After(wait.Jitter(rightsInterval*time.Duration(1+w.siblings()/rightsWatches), 1)):
 		case <-ctx.Done():
 			return
 		}
-		due := rights
-		if missing == "" {
-			due = rights[turn%2:][:1]
-		}
-		verb, err := w.collection.missingRight(ctx, due)
+		missing, err := w.collection.missingRight(ctx)
 		if err != nil { // an outage shows elsewhere; where reviews are forbidden, the next opening has to do
 			w.logger.Debug("cannot check the rights of the watch", "err", err)
 			continue
 		}
-		missing = verb
 		w.health.checked(missing)
 	}
 }
 
-// missingRight returns the first of the verbs that the API server does not grant, or an empty string.
-func (c *collection) missingRight(ctx context.Context, verbs []string) (string, error) {
-	for _, verb := range verbs {
+// missingRight returns the verb that the API server does not grant, or an empty string.
+func (c *collection) missingRight(ctx context.Context) (string, error) {
+	for _, verb := range []string{"list", "watch"} {
 		if granted, err := c.client.Granted(ctx, c.attributes(verb)); err != nil || !granted {
 			return verb, err
 		}
