@@ -233,7 +233,6 @@ func (w *watcher) move(resourceVersion, resume string) {
 		w.state.Position, w.state.Resume = resourceVersion, cmp.Or(resume, resourceVersion)
 		w.state.Sent, w.state.Seen = w.sequence(versionNumber(resourceVersion)), max(w.state.Seen, versionNumber(resourceVersion))
 		w.state.endDoubts()
-		w.state.dropNamed()
 	}
 	w.state.changed = true
 	w.health.active(w.at, w.state.Position, w.known().len())

@@ -48,22 +48,13 @@ func newSelection(s *Source) *selection {
 }
 
 // named are the resources that are no wildcards, and wildcards the others.
-func (o *Options) named() (named []schema.GroupVersionResource) {
-	for _, r := range o.Resources {
-		if !delta.IsWildcard(r) {
-			named = append(named, r)
-		}
-	}
-	return named
+func (o *Options) named() []schema.GroupVersionResource {
+	return slices.DeleteFunc(slices.Clone(o.Resources), delta.IsWildcard)
 }
 
-func (o *Options) wildcards() (all []schema.GroupVersionResource) {
-	for _, r := range o.Resources {
-		if delta.IsWildcard(r) {
-			all = append(all, r)
-		}
-	}
-	return all
+func (o *Options) wildcards() []schema.GroupVersionResource {
+	isNamed := func(r schema.GroupVersionResource) bool { return !delta.IsWildcard(r) }
+	return slices.DeleteFunc(slices.Clone(o.Resources), isNamed)
 }
 
 // groups are those of the wildcards.

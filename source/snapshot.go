@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -257,7 +256,7 @@ func (w *watcher) lacking(n int) Lacking {
 
 // beginAnew makes a snapshot begin for a pipeline, in place of one that is not complete.
 func (s *state) beginAnew(pipeline string, last PendingSnapshot) {
-	s.keepNaming(pipeline, max(s.Named[pipeline], last.Sequence))
+	s.keepNaming(pipeline, last.Sequence)
 	s.setSnapshot(pipeline, PendingSnapshot{OnDemand: last.OnDemand})
 }
 
@@ -275,31 +274,24 @@ func (s *state) named(pipeline string, d *delta.Delta) uint64 {
 
 // namedIn returns what [Recipients.Snapshots] has.
 func (s *state) namedIn(pipelines []string, d *delta.Delta) []uint64 {
-	if len(s.Snapshots)+len(s.Named) == 0 {
-		return nil
-	}
-	all := make([]uint64, len(pipelines))
+	var all []uint64
 	for n, pipeline := range pipelines {
-		all[n] = s.named(pipeline, d)
+		if sequence := s.named(pipeline, d); sequence > 0 {
+			if all == nil {
+				all = make([]uint64, len(pipelines))
+			}
+			all[n] = sequence
+		}
 	}
 	return all
 }
 
-// keepNaming notes the sequence of a snapshot that has ended, until the position has passed it.
+// keepNaming notes the sequence of a snapshot that has ended.
 func (s *state) keepNaming(pipeline string, sequence uint64) {
-	if sequence == 0 || s.Sent > sequence {
-		delete(s.Named, pipeline)
-		return
-	}
 	if s.Named == nil {
 		s.Named = map[string]uint64{}
 	}
-	s.Named[pipeline] = sequence
-}
-
-// dropNamed forgets the snapshots that the position has passed.
-func (s *state) dropNamed() {
-	maps.DeleteFunc(s.Named, func(_ string, sequence uint64) bool { return sequence < s.Sent })
+	s.Named[pipeline] = max(s.Named[pipeline], sequence)
 }
 
 func (w *watcher) mark(sequence uint64) *delta.Mark {

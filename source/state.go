@@ -68,7 +68,7 @@ type Meta struct {
 	Filters   []string `json:"filters,omitempty"`
 	// Snapshots are those that are not complete, by pipeline.
 	Snapshots map[string]PendingSnapshot `json:"snapshots,omitempty"`
-	// Named has, by pipeline, the sequence of the last snapshot, until the position has passed it.
+	// Named has, by pipeline, the sequence of the last snapshot.
 	Named map[string]uint64 `json:"named,omitempty"`
 }
 
@@ -133,7 +133,7 @@ func (s *state) endDoubts() {
 func (s *state) reset() {
 	s.Position, s.Sent, s.Resume, s.Gone, s.Begun, s.Gap, s.Reselected = "", 0, "", false, false, "", false
 	for pipeline, snapshot := range s.Snapshots {
-		s.keepNaming(pipeline, max(s.Named[pipeline], snapshot.Sequence))
+		s.keepNaming(pipeline, snapshot.Sequence)
 	}
 	s.Doubt, s.Snapshots = nil, nil
 	s.changed = true
