@@ -19,8 +19,9 @@ type knownSet struct {
 	round   uint32 // counts the times that the whole state was read
 	// due counts, for each pipeline, the objects that its snapshot has not reached.
 	due [MaxPipelines]int
-	// transient are the pipelines whose due objects are not committed: a snapshot on demand begins anew after a restart.
-	transient PipelineSet
+	// turned are the pipelines whose bits in the tables, and in the state directory, mean the opposite: the objects without the bit are due. So a
+	// snapshot can make all objects due, and changes none.
+	turned PipelineSet
 
 	// changed are the objects that differ from the last commit; nil if nothing is committed.
 	changed map[objectKey]struct{}
@@ -73,9 +74,17 @@ func (k objectKey) own() objectKey { return objectKey{k.namespace, strings.Clone
 
 func (k *knownSet) find(key objectKey) (found knownObject, ok bool) {
 	if table := k.objects[key.namespace]; table != nil {
-		found, ok = table.find(key.name)
+		found, ok = k.objectAt(table.locate(key.name))
 	}
 	return found, ok
+}
+
+// objectAt returns what stands at a place in a table.
+func (k *knownSet) objectAt(at place) (object knownObject, ok bool) {
+	if object, ok = at.object(); ok {
+		object.due ^= k.turned
+	}
+	return object, ok
 }
 
 // table returns the objects of a namespace: at least one is to be put there.
@@ -91,8 +100,9 @@ func (k *knownSet) table(namespace unique.Handle[string]) *knownTable {
 // store replaces an object, of which due was due for pipelines before, or adds it.
 func (k *knownSet) store(table *knownTable, at place, name string, due PipelineSet, next *knownObject) {
 	k.countDue(due, next.due)
-	before := table.count
-	table.put(at, name, next)
+	before, stored := table.count, *next
+	stored.due ^= k.turned
+	table.put(at, name, &stored)
 	k.count += table.count - before
 }
 
@@ -111,7 +121,7 @@ func (k *knownSet) review(key objectKey, v views, packed []byte) {
 func (k *knownSet) set(key objectKey, next knownObject, packed []byte) {
 	table := k.table(key.namespace)
 	at := table.locate(key.name)
-	old, existed := at.object()
+	old, existed := k.objectAt(at)
 	same := existed && old.version.Equal(&next.version)
 	switch {
 	case same && (old.retained || packed == nil):
@@ -122,7 +132,7 @@ func (k *knownSet) set(key objectKey, next knownObject, packed []byte) {
 		k.previous.release(k, key)
 	}
 	k.store(table, at, key.name, old.due, &next)
-	if !same || k.committedViews(old) != k.committedViews(next) || packed != nil {
+	if !same || old.views != next.views || packed != nil {
 		k.change(key)
 	}
 }
@@ -141,24 +151,18 @@ func (k *knownSet) remove(key objectKey) {
 	k.change(key.own())
 }
 
-// committedViews are what commits write of an object's views.
-func (k *knownSet) committedViews(object knownObject) views {
-	object.due &^= k.transient
-	return object.views
-}
-
-// begin makes every object due for a pipeline. transient is set if no commit writes that.
-func (k *knownSet) begin(pipeline int, transient bool) {
-	k.transient &^= 1 << pipeline
-	if transient {
-		k.transient |= 1 << pipeline
+// begin makes every object due for a pipeline.
+func (k *knownSet) begin(pipeline int) {
+	if k.due[pipeline] == 0 && k.count > 0 {
+		k.turned ^= 1 << pipeline
+		k.due[pipeline] = k.count
+		return
 	}
 	for key, old := range k.all {
-		next := old
-		next.due |= 1 << pipeline
-		table := k.objects[key.namespace]
-		k.store(table, table.locate(key.name), key.name, old.due, &next)
-		if k.committedViews(old) != k.committedViews(next) {
+		if next := old; !old.due.Has(pipeline) {
+			next.due |= 1 << pipeline
+			table := k.objects[key.namespace]
+			k.store(table, table.locate(key.name), key.name, old.due, &next)
 			k.change(key)
 		}
 	}
@@ -187,7 +191,7 @@ func (k *knownSet) restore(object *delta.Known, v views, changed bool) {
 	key := keyOfKnown(object)
 	table := k.table(key.namespace)
 	at := table.locate(key.name)
-	old, _ := at.object()
+	old, _ := k.objectAt(at)
 	k.store(table, at, key.name, old.due, &knownObject{version: object.Version, views: v, retained: object.Retained})
 	if changed {
 		k.change(key)
@@ -210,6 +214,7 @@ func (k *knownSet) unseen(yield func(objectKey, knownObject) bool) {
 func (k *knownSet) all(yield func(objectKey, knownObject) bool) {
 	for namespace, table := range k.objects {
 		for name, object := range table.all {
+			object.due ^= k.turned
 			if !yield(objectKey{namespace, name}, object) {
 				return
 			}

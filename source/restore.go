@@ -177,11 +177,12 @@ func (w *watcher) restore(store Store, last *Meta) error {
 	case s.Position == "" && s.Begun:
 		s.readAnew(delta.GapLost, 0)
 	}
+	w.known().turned = restoredViews(&delta.Known{}, last, w.options.Pipelines).due // an object without bits is due where they are turned
 	lacks := false
 	err := store.Known(w.id, func(object delta.Known) {
 		v := restoredViews(&object, last, w.options.Pipelines)
 		v.due &^= begin // until they begin
-		changed := uint64(v.filtered) != object.Filtered || uint64(v.due) != object.Due
+		changed := uint64(v.filtered) != object.Filtered || uint64(v.due^w.known().turned) != object.Due
 		needed := w.options.RetainFor&^v.filtered != 0
 		if object.Retained && (last.RetainPolicy != s.RetainPolicy || !needed) { // what was cut out or redacted does not come back
 			object.Retained, changed = false, true

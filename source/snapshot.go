@@ -83,7 +83,7 @@ func (w *watcher) unclaim(n int) {
 // runSnapshot sends a snapshot to its end, or until ctx ends.
 func (w *watcher) runSnapshot(ctx context.Context, n int) {
 	defer w.unclaim(n)
-	if w.secureRequest(ctx, n) != nil {
+	if w.handler.Commit(ctx) != nil { // a requested snapshot has to begin anew after a kill
 		return // ctx has ended
 	}
 	list, err := w.listVersion(ctx)
@@ -152,17 +152,6 @@ func (w *watcher) listVersion(ctx context.Context) (list uint64, err error) {
 	return list, err
 }
 
-// secureRequest commits the request for a snapshot on demand, before anything of it is sent: after a kill it has to begin anew.
-func (w *watcher) secureRequest(ctx context.Context, n int) error {
-	w.mu.Lock()
-	requested := w.state.Snapshots[w.options.Pipelines[n]].OnDemand
-	w.mu.Unlock()
-	if !requested {
-		return nil
-	}
-	return w.handler.Commit(ctx)
-}
-
 // beginSnapshots begins the snapshots that are due before a state is read: what the known set lacks is sent as it is read, and is part of them.
 // Without a position those are of all pipelines.
 func (w *watcher) beginSnapshots(ctx context.Context, first bool) error {
@@ -171,12 +160,12 @@ func (w *watcher) beginSnapshots(ctx context.Context, first bool) error {
 	}
 	for n, pipeline := range w.options.Pipelines {
 		w.mu.Lock()
-		snapshot, pending := w.state.Snapshots[pipeline]
+		_, pending := w.state.Snapshots[pipeline]
 		if first && !pending {
 			w.handler.Update(func() { w.state.setSnapshot(pipeline, PendingSnapshot{}) })
 		}
 		w.unlock()
-		if !first && !pending || snapshot.OnDemand {
+		if !first && !pending {
 			continue
 		}
 		if err := w.beginSnapshot(ctx, n, w.listed, true); err != nil {
@@ -198,7 +187,7 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int, list uint64, read bo
 	}
 	sequence := max(w.sequence(list), w.state.Named[pipeline]+1) // no two snapshots have the same
 	w.handler.Update(func() {
-		w.known().begin(n, pending.OnDemand)
+		w.known().begin(n)
 		w.state.setSnapshot(pipeline, PendingSnapshot{
 			Begun: true, Sequence: sequence, OnDemand: pending.OnDemand, begunNow: true, read: read,
 		})

@@ -37,17 +37,16 @@ func (v views) snapshotted(pipeline int) views {
 }
 
 // restoredViews returns the views of an object from the last commit, whose bits stand for the pipelines that meta lists,
-// for the present pipelines. A pipeline that was not there has nothing, and its snapshot is due.
+// for the present pipelines. A pipeline that was not there does not have the object.
 func restoredViews(object *delta.Known, meta *Meta, pipelines []string) views {
 	var v views
 	for n, name := range pipelines {
 		bit := PipelineSet(1) << n
 		then := slices.Index(meta.Pipelines, name)
-		added := then < 0
-		if added || then >= 0 && PipelineSet(object.Filtered).Has(then) {
+		if then < 0 || PipelineSet(object.Filtered).Has(then) {
 			v.filtered |= bit
 		}
-		if added || then >= 0 && PipelineSet(object.Due).Has(then) {
+		if then >= 0 && PipelineSet(object.Due).Has(then) != meta.Turned.Has(then) {
 			v.due |= bit
 		}
 	}

@@ -34,7 +34,8 @@ func TestRestoredViews(t *testing.T) {
 		want      views
 	}{
 		{"the same pipelines", Meta{Pipelines: []string{"a", "b", "c"}}, []string{"a", "b", "c"}, views{filtered: 0b010, due: 0b001}},
-		{"one is new, one is gone", Meta{Pipelines: []string{"b", "c", "gone"}}, []string{"a", "b", "c"}, views{filtered: 0b101, due: 0b011}},
+		{"one is new, one is gone", Meta{Pipelines: []string{"b", "c", "gone"}}, []string{"a", "b", "c"}, views{filtered: 0b101, due: 0b010}},
+		{"turned", Meta{Pipelines: []string{"b", "a"}, Turned: 0b11}, []string{"a", "b", "c"}, views{filtered: 0b101, due: 0b001}},
 	} {
 		if got := restoredViews(&object, &c.meta, c.pipelines); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
