@@ -55,6 +55,7 @@ func (l *follower) read(ctx context.Context) error {
 // names them, so the next run reports a gap.
 func (w *watcher) begin(ctx context.Context, version uint64) error {
 	w.mu.Lock()
+	defer w.unlock()
 	first := w.state.Position == ""
 	w.handler.Update(func() {
 		w.reading, w.listed = true, version
@@ -69,11 +70,10 @@ func (w *watcher) begin(ctx context.Context, version uint64) error {
 	if err == nil && w.state.Gap != "" {
 		err = w.gap(ctx, version, w.state.Gap)
 	}
-	w.unlock()
-	if err != nil {
-		return err
+	if err == nil {
+		w.beginSnapshots(first)
 	}
-	return w.beginSnapshots(ctx, first)
+	return err
 }
 
 // complete ends the reading of a state.

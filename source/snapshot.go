@@ -83,11 +83,10 @@ func (w *watcher) unclaim(n int) {
 // runSnapshot sends a snapshot to its end, or until ctx ends.
 func (w *watcher) runSnapshot(ctx context.Context, n int) {
 	defer w.unclaim(n)
-	if w.handler.Commit(ctx) != nil { // a requested snapshot has to begin anew after a kill
-		return // ctx has ended
-	}
-	list, err := w.listVersion(ctx)
-	if err != nil || w.beginSnapshot(ctx, n, list, false) != nil {
+	w.mu.Lock()
+	begun := w.state.Snapshots[w.options.Pipelines[n]].Begun
+	w.mu.Unlock()
+	if !begun && w.startSnapshot(ctx, n) != nil {
 		return // ctx has ended
 	}
 	w.mu.Lock()
@@ -98,10 +97,9 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 		return
 	}
 	pages := w.collection.pages() // of the newest state: an older one may lack a change that the watch has brought
-	backoff := w.options.Backoff
 	var await uint64
 	again := false // changes may have been repeated since the list began
-	err = backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+	err := w.options.Backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		w.mu.Lock()
 		runs, doubtful := w.runs(n, snapshot.Sequence), w.state.doubtful().Has(n)
 		w.mu.Unlock()
@@ -135,10 +133,13 @@ func (w *watcher) runs(n int, sequence uint64) bool {
 	return snapshot.Begun && snapshot.Sequence == sequence
 }
 
-// listVersion returns the resource version of the API server, tried again until ctx ends: what it lists from now on is not before that.
-func (w *watcher) listVersion(ctx context.Context) (list uint64, err error) {
-	backoff := w.options.Backoff
-	err = backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+// startSnapshot begins a snapshot beside the open watch, at the resource version that the API server has: what it lists from now on is not
+// before that. A snapshot that was requested is committed first: after a kill it has to begin anew. An error means that ctx has ended.
+func (w *watcher) startSnapshot(ctx context.Context, n int) error {
+	if err := w.handler.Commit(ctx); err != nil {
+		return err
+	}
+	return w.options.Backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		newest, err := w.collection.newest(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -146,44 +147,34 @@ func (w *watcher) listVersion(ctx context.Context) (list uint64, err error) {
 			}
 			return false, nil
 		}
-		list = versionNumber(newest.resourceVersion)
+		w.mu.Lock()
+		defer w.unlock()
+		w.beginSnapshot(n, versionNumber(newest.resourceVersion), false)
 		return true, nil
 	})
-	return list, err
 }
 
 // beginSnapshots begins the snapshots that are due before a state is read: what the known set lacks is sent as it is read, and is part of them.
-// Without a position those are of all pipelines.
-func (w *watcher) beginSnapshots(ctx context.Context, first bool) error {
+// Without a position those are of all pipelines. w.mu is held.
+func (w *watcher) beginSnapshots(first bool) {
 	if w.options.Snapshot == delta.SnapshotNever {
-		return nil
+		return
 	}
 	for n, pipeline := range w.options.Pipelines {
-		w.mu.Lock()
-		_, pending := w.state.Snapshots[pipeline]
-		if first && !pending {
+		if _, pending := w.state.Snapshots[pipeline]; first && !pending {
 			w.handler.Update(func() { w.state.setSnapshot(pipeline, PendingSnapshot{}) })
 		}
-		w.unlock()
-		if !first && !pending {
-			continue
-		}
-		if err := w.beginSnapshot(ctx, n, w.listed, true); err != nil {
-			return err
-		}
+		w.beginSnapshot(n, w.listed, true)
 	}
-	return nil
 }
 
-// beginSnapshot makes all known objects due, unless the snapshot has begun. From then on all records of the watch name it in this pipeline.
-// list is the resource version of the list, or of a state before it; read is set if the watch reads that itself.
-func (w *watcher) beginSnapshot(ctx context.Context, n int, list uint64, read bool) error {
-	w.mu.Lock()
-	defer w.unlock()
+// beginSnapshot makes all known objects due, if a snapshot is pending and has not begun. From then on all records of the watch name it in this
+// pipeline. list is the resource version of the list, or of a state before it; read is set if the watch reads that itself. w.mu is held.
+func (w *watcher) beginSnapshot(n int, list uint64, read bool) {
 	pipeline := w.options.Pipelines[n]
 	pending, ok := w.state.Snapshots[pipeline]
 	if !ok || pending.Begun { // the resource is gone, or it began
-		return nil
+		return
 	}
 	sequence := max(w.sequence(list), w.state.Named[pipeline]+1) // no two snapshots have the same
 	w.handler.Update(func() {
@@ -192,7 +183,6 @@ func (w *watcher) beginSnapshot(ctx context.Context, n int, list uint64, read bo
 			Begun: true, Sequence: sequence, OnDemand: pending.OnDemand, begunNow: true, read: read,
 		})
 	})
-	return nil
 }
 
 // completeSnapshot sends the mark, once the watch has brought what the list has shown, and all that was sent before is settled. await is
