@@ -86,17 +86,22 @@ func (c *Client) Check(ctx context.Context, options Options) error {
 // check returns the error that the API server answers to the smallest list with the selectors.
 func (c *collection) check(ctx context.Context) error {
 	_, err := c.list(ctx, metav1.ListOptions{Limit: 1})
-	if (c.labelSelector != "" || c.fieldSelector != "") && (apierrors.IsBadRequest(err) || apierrors.IsInvalid(err)) {
-		var selectors []string
-		if c.labelSelector != "" {
-			selectors = append(selectors, fmt.Sprintf("labelSelector %q", c.labelSelector))
-		}
-		if c.fieldSelector != "" {
-			selectors = append(selectors, fmt.Sprintf("fieldSelector %q", c.fieldSelector))
-		}
-		return fmt.Errorf("the API server does not select %s by %s: %w", delta.ResourceName(c.resource), strings.Join(selectors, " and "), err)
+	if selectors := c.selectors(); selectors != "" && (apierrors.IsBadRequest(err) || apierrors.IsInvalid(err)) {
+		return fmt.Errorf("the API server does not select %s by %s: %w", delta.ResourceName(c.resource), selectors, err)
 	}
 	return err
+}
+
+// selectors describes the selectors; it is empty if there are none.
+func (c *collection) selectors() string {
+	var all []string
+	if c.labelSelector != "" {
+		all = append(all, fmt.Sprintf("labelSelector %q", c.labelSelector))
+	}
+	if c.fieldSelector != "" {
+		all = append(all, fmt.Sprintf("fieldSelector %q", c.fieldSelector))
+	}
+	return strings.Join(all, " and ")
 }
 
 // Granted reports whether the API server grants a request with these attributes, those of a SelfSubjectAccessReview's

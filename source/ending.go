@@ -102,20 +102,12 @@ func (w *watcher) hasBroughtAll(ctx context.Context) bool {
 func (w *watcher) leave(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.unlock()
-	w.at = time.Now()
 	s := w.state
 	if w.known().len() == 0 && len(s.Doubt) == 0 && len(s.Snapshots) == 0 && s.Gap == "" && !s.Begun {
 		return nil // all that pipelines had is deleted
 	}
-	last := w.sequence(s.Seen)
-	w.handler.Update(func() {
-		w.reading = false
-		w.known().beginRound()
-		w.raiseOffset(0)
-		w.options.Offset.raise(last)
-		s.changed = true
-	})
-	if err := w.handler.Commit(ctx); err != nil {
+	last, err := w.beginEnd(ctx, false)
+	if err != nil {
 		return err
 	}
 	sequence := max(w.options.Offset.Current(), last+1)

@@ -15,15 +15,8 @@ import (
 func (w *watcher) gone(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.unlock()
-	last := w.sequence(w.state.Seen)
-	w.handler.Update(func() {
-		w.reading = false
-		w.known().beginRound()
-		w.raiseOffset(0)
-		w.options.Offset.raise(last)
-		w.state.Gone, w.state.changed = true, true
-	})
-	if err := w.handler.Commit(ctx); err != nil { // else a run after a kill would find the objects as they are known, and send nothing
+	last, err := w.beginEnd(ctx, true)
+	if err != nil {
 		return err
 	}
 	w.logger.Warn("the resource is gone, or its namespace, and what happened since the position cannot be read: a gap; what was known of is deleted",
@@ -45,6 +38,20 @@ func (w *watcher) gone(ctx context.Context) error {
 		w.state.Absent = true
 	})
 	return nil
+}
+
+// beginEnd raises the offset beyond all that was sent, for the DELETEDs of everything known. It returns the last sequence that was sent. What
+// begins is committed: else a run after a kill would find the objects as they are known, and send nothing.
+func (w *watcher) beginEnd(ctx context.Context, gone bool) (last uint64, err error) {
+	last = w.sequence(w.state.Seen)
+	w.handler.Update(func() {
+		w.reading = false
+		w.known().beginRound()
+		w.raiseOffset(0)
+		w.options.Offset.raise(last)
+		w.state.Gone, w.state.changed = gone, true
+	})
+	return last, w.handler.Commit(ctx)
 }
 
 // endEmpty sends the pipelines the mark of an empty snapshot. w.mu is held, but not while it waits for room.

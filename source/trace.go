@@ -2,7 +2,6 @@ package source
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,28 +74,18 @@ func (c *collection) find(ctx context.Context, name string) (*delta.Object, erro
 	return p.objects[0], nil
 }
 
-// Selects reports whether the selectors of a watch select an object that exists, and otherwise which they are.
-func (s *Source) Selects(ctx context.Context, t *WatchTrace, ref delta.Ref) error {
-	watches := s.all()
-	n := slices.IndexFunc(watches, func(w *watcher) bool {
-		return w.collection.resource == ref.Resource && w.collection.namespace == t.Watch.Namespace
-	})
-	if n < 0 || s.options.LabelSelector+s.options.FieldSelector == "" {
-		return nil
+// NotSelected returns the selectors of the source if they do not select an object that exists, and otherwise an empty string.
+func (s *Source) NotSelected(ctx context.Context, ref delta.Ref) (string, error) {
+	c := collection{
+		client: s.client, resource: ref.Resource, namespace: ref.Namespace,
+		labelSelector: s.options.LabelSelector, fieldSelector: s.options.FieldSelector,
 	}
-	c := watches[n].collection
-	c.namespace = ref.Namespace
+	if c.selectors() == "" {
+		return "", nil
+	}
 	object, err := c.find(ctx, ref.Name)
 	if err != nil || object != nil {
-		return err
+		return "", err
 	}
-	var selectors []string
-	if s.options.LabelSelector != "" {
-		selectors = append(selectors, "labelSelector "+s.options.LabelSelector)
-	}
-	if s.options.FieldSelector != "" {
-		selectors = append(selectors, "fieldSelector "+s.options.FieldSelector)
-	}
-	t.NotSelected = strings.Join(selectors, ", ")
-	return nil
+	return c.selectors(), nil
 }

@@ -111,7 +111,7 @@ sinks:
 		{"v1/configmaps", in("web-39"), "delivered delivered filtered waiting", []string{"nothing", "nothing", "filters[0]", "the sink"}},
 		{"configmaps", in("gone"), "delivered unknown delivered waiting", []string{"there is no such object any more", "never existed, or its DELETED", "any more", "the sink"}},
 		{"configmaps", in("never"), "unknown unknown unknown unknown", []string{"there is no such object"}},
-		{"configmaps", in("plain"), "not watched not watched not watched not watched", []string{"labelSelector app=web does not select it"}},
+		{"configmaps", in("plain"), "not watched not watched not watched not watched", []string{`labelSelector "app=web" does not select it`}},
 		{"configmaps", excluded + "/web", "not watched not watched not watched not watched", []string{`the namespaces of source "shop" leave`}},
 		{"po", in("web"), "not watched not watched not watched not watched", []string{"none of its sources has v1/pods"}},
 	} {

@@ -155,7 +155,8 @@ func (t *tracer) trace(ctx context.Context, ref delta.Ref) (*Trace, error) {
 	for _, s := range t.sources {
 		for _, w := range s.Trace(ref) {
 			if w.Covers && !w.Known && object != nil {
-				if err := s.Selects(limited, &w, ref); err != nil {
+				selectors, err := s.NotSelected(limited, ref)
+				if w.NotSelected = selectors; err != nil {
 					trace.Notes = append(trace.Notes, fmt.Sprintf("whether the selectors of source %q select it cannot be read: %v", s.Name(), err))
 				}
 			}
