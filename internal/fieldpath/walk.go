@@ -46,40 +46,34 @@ func (w walker) in(value any, at []Step) error {
 		return nil
 	}
 	step := w.steps[len(at)]
-	switch value := value.(type) {
-	case map[string]any:
-		_, there := value[step.Name]
-		switch {
-		case step.Kind == Every:
-			for _, name := range slices.Sorted(maps.Keys(value)) {
-				if err := w.at(place{members: value, steps: append(at, Step{Kind: Name, Name: name})}); err != nil {
-					return err
-				}
-			}
-			return nil
-		case step.Kind == Name && (there || w.create):
-			return w.at(place{members: value, steps: append(at, step)})
-		case step.Kind == Name:
-			return nil
+	members, isMap := value.(map[string]any)
+	items, isList := value.([]any)
+	var places []Step // what the step stands for here
+	switch {
+	case step.Kind == Every && isMap:
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			places = append(places, Step{Kind: Name, Name: name})
 		}
-	case []any:
-		switch {
-		case step.Kind == Every:
-			for i := range value {
-				if err := w.at(place{items: value, steps: append(at, Step{Kind: Index, Index: i})}); err != nil {
-					return err
-				}
-			}
-			return nil
-		case step.Kind == Index && step.Index < len(value):
-			return w.at(place{items: value, steps: append(at, step)})
-		case step.Kind == Index:
-			return nil
+	case step.Kind == Every && isList:
+		for i := range items {
+			places = append(places, Step{Kind: Index, Index: i})
 		}
-	}
-	if w.create {
+	case step.Kind == Name && isMap:
+		if _, there := members[step.Name]; there || w.create {
+			places = []Step{step}
+		}
+	case step.Kind == Index && isList:
+		if step.Index < len(items) {
+			places = []Step{step}
+		}
+	case w.create:
 		wanted := map[Kind]string{Name: "a map", Index: "a list", Every: "a list or a map"}[step.Kind]
 		return fmt.Errorf("%s is %s, not %s", Path{steps: w.steps[:len(at)]}, noun(value), wanted)
+	}
+	for _, here := range places {
+		if err := w.at(place{members: members, items: items, steps: append(at, here)}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
