@@ -18,13 +18,13 @@ import (
 
 func start(t *testing.T) string {
 	t.Helper()
-	return startWith(t, func() any { return nil })
+	return startWith(t, func(bool) any { return nil })
 }
 
-func startWith(t *testing.T, status func() any) string {
+func startWith(t *testing.T, status func(rates bool) any) string {
 	t.Helper()
 	well := func() error { return nil }
-	probes := Probes{Healthy: well, Ready: well, Status: status, Page: status}
+	probes := Probes{Healthy: well, Ready: well, Status: status}
 	server, err := Listen(t.Context(), "127.0.0.1:0", prometheus.NewRegistry(), probes, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 func TestOneAnswerAtATime(t *testing.T) {
 	var now, most atomic.Int32
 	begun, goOn := make(chan struct{}, 100), make(chan struct{})
-	address := startWith(t, func() any {
+	address := startWith(t, func(bool) any {
 		if n := now.Add(1); n > most.Load() {
 			most.Store(n)
 		}
@@ -144,11 +144,12 @@ func TestOneAnswerAtATime(t *testing.T) {
 	var clients sync.WaitGroup
 	for range 20 {
 		clients.Go(func() { get("/status") })
-		clients.Go(func() { get("/") })
+		clients.Go(func() { get("/status?rates") })
 	}
 	<-begun
 	get("/healthz")
 	get("/metrics")
+	get("/")
 	close(goOn)
 	clients.Wait()
 	if most.Load() != 1 {

@@ -24,8 +24,8 @@ type Probes struct {
 	Ready func() error
 	// Notes are more lines for the body of /readyz; it may be nil.
 	Notes func() []string
-	// Status returns what /status shows as JSON, and Page what / shows: the same and the rates of the last minutes.
-	Status, Page func() any
+	// Status returns what /status shows as JSON, if asked with the rates of the last minutes.
+	Status func(rates bool) any
 }
 
 // Server is the HTTP server.
@@ -41,18 +41,18 @@ func Listen(ctx context.Context, address string, metrics prometheus.Gatherer, pr
 		return nil, fmt.Errorf("listen for metrics and probes (server.listen): %w", err)
 	}
 	mux := http.NewServeMux()
-	var scraping, showing sync.Mutex // who requests /status or / without end keeps no scrape waiting
+	var scraping, showing sync.Mutex // who requests /status without end keeps no scrape waiting
 	mux.Handle("GET /metrics", inTurn(&scraping, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /healthz", probe(probes.Healthy, nil))
 	mux.HandleFunc("GET /livez", probe(probes.Healthy, nil)) // as the API server calls it
 	mux.HandleFunc("GET /readyz", probe(probes.Ready, probes.Notes))
-	mux.Handle("GET /status", inTurn(&showing, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("GET /status", inTurn(&showing, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
-		_ = encoder.Encode(probes.Status()) // the client went away
+		_ = encoder.Encode(probes.Status(r.URL.Query().Has("rates"))) // the client went away
 	})))
-	mux.Handle("GET /{$}", inTurn(&showing, newPage(probes.Page)))
+	mux.Handle("GET /{$}", servePage())
 	return &Server{listener: listener, server: NewHTTPServer(mux, logger)}, nil
 }
 

@@ -42,7 +42,7 @@ type parts struct {
 }
 
 func (h *health) probes() admin.Probes {
-	return admin.Probes{Healthy: h.healthy, Ready: h.ready, Notes: h.unreadable, Status: func() any { return h.status() }, Page: func() any { return h.page() }}
+	return admin.Probes{Healthy: h.healthy, Ready: h.ready, Notes: h.unreadable, Status: func(rates bool) any { return h.status(rates) }}
 }
 
 func (h *health) healthy() error {
@@ -171,11 +171,12 @@ type pipelineStatus struct {
 	pipeline.Stats
 	// State is "available", or "away" while the sink is.
 	State string `json:"state"`
-	// Rates are those of the last minutes, on the page only.
+	// Rates are those of the last minutes, with /status?rates only.
 	Rates *pipelineRates `json:"rates,omitempty"`
 }
 
-func (h *health) status() (s status) {
+// status returns the status, if asked with the rates.
+func (h *health) status(rates bool) (s status) {
 	s = status{Version: h.version, Cluster: h.cluster, Started: h.started, Now: time.Now()}
 	defer func() { s.Problems = problems(&s) }()
 	if replica := h.replica.Load(); replica != nil {
@@ -203,15 +204,9 @@ func (h *health) status() (s status) {
 		}
 		s.Pipelines = append(s.Pipelines, one)
 	}
-	return s
-}
-
-// page returns the status with the rates.
-func (h *health) page() status {
-	s := h.status()
-	if running := h.running.Load(); running != nil && s.Pipelines != nil { // it may have begun to run after status
-		for n, rates := range running.rates.current() {
-			s.Pipelines[n].Rates = &rates
+	if rates {
+		for n, current := range running.rates.current() {
+			s.Pipelines[n].Rates = &current
 		}
 	}
 	return s
