@@ -41,7 +41,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	} else { // registered early: alerts must fire while the API server is away
 		source.RegisterGauges(registry, health.watches)
 	}
-	if loaded.Server.Listen != "" { // no file may leave it empty
+	if loaded.Server.Listen != "" { // only `tail` has none
 		if err := serve(ctx, loaded.Server.Listen, registry, health, &running, fail, logger); err != nil {
 			return err
 		}

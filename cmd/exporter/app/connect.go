@@ -67,7 +67,7 @@ func Connect(ctx context.Context, loaded *config.Config, cluster *rest.Config, v
 		switch {
 		case errs[n] == nil:
 			fmt.Fprintf(out, "ok      %s\n", c.name)
-		case c.optional || errors.Is(errs[n], replication.ErrNoServiceAccount): // the latter: this is not run where kubeferry will run
+		case c.optional || errors.Is(errs[n], replication.ErrNoServiceAccount): // the latter: outside of a Pod
 			fmt.Fprintf(out, "warning %s: %v\n", c.name, errs[n])
 		default:
 			failed++

@@ -18,8 +18,8 @@ const (
 	roomShare = 40 // percent
 )
 
-// tuneCollector keeps the collector's pace to that, from now on. GOGC in the environment overrides it. GOMEMLIMIT is the
-// container's limit as a rule, as in deploy/base: an eighth of it is left to what Go does not count.
+// tuneCollector sets the collector's pace to that, and sets it again after each collection. GOGC in the environment overrides it.
+// GOMEMLIMIT is usually the container's limit, as in deploy/base. An eighth of it is left to what Go does not count.
 func tuneCollector() {
 	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
 		debug.SetMemoryLimit(limit - limit/8)
@@ -53,8 +53,8 @@ func measured(name string) uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// afterCollection runs f after each collection, in a goroutine of the runtime's: an object without references is found
-// by every one.
+// afterCollection runs f after each collection, in a goroutine of the runtime. Each collection finds an object without references, and
+// runs its finalizer, which makes the next one.
 func afterCollection(f func()) {
 	type unreferenced struct{ _ [16]byte }
 	var again func(*unreferenced)
@@ -86,17 +86,17 @@ func returnMemory(ctx context.Context) {
 const (
 	// quietInterval is how long little must have been allocated.
 	quietInterval = 5 * time.Second
-	// quietBytes is what counts as little: it lets ten changes a second pass.
+	// quietBytes is what counts as little in an interval. Ten changes a second allocate less.
 	quietBytes = 1 << 20
-	// worthwhile is how much must have been allocated since memory was last given back, which takes a collection: that, or
-	// as much as lives.
+	// worthwhile is how many bytes must have been allocated since memory was last returned, or as many as live if that is more: to
+	// return memory costs a collection.
 	worthwhile = 64 << 20
 )
 
 // quiet decides when to return memory.
 type quiet struct{ last, returned uint64 }
 
-// observe takes the sum of what was ever allocated, and what lives, once in an interval.
+// observe reports whether to return memory now. It takes the bytes that were ever allocated, and those that live, once in an interval.
 func (q *quiet) observe(allocated, live uint64) bool {
 	now := allocated-q.last < quietBytes && allocated-q.returned > max(worthwhile, live)
 	q.last = allocated

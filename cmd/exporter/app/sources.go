@@ -30,7 +30,7 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 			}
 		}
 		if len(fan.pipelines) == 0 {
-			continue // it would watch for no pipeline
+			continue // no pipeline takes from it
 		}
 		options := resources.Options(&c)
 		options.Filters, options.Previous, options.HistoryLost, options.Offset = filters, previous, state.historyLost, state.offset

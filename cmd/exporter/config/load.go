@@ -14,8 +14,8 @@ type Options struct {
 	Kinds []sinks.Kind
 	// Getenv looks a variable up for ${NAME}; nil is os.LookupEnv.
 	Getenv func(string) (string, bool)
-	// AllowUnset takes a value with a ${NAME} that is not set, or a ${file:/path} that is not there, for right without
-	// checking it. Each is a warning. Nothing can run with such a [Config].
+	// AllowUnset makes a ${NAME} that is not set, and a ${file:/path} that is not there, a warning. The value is not checked. Nothing can run
+	// with such a [Config].
 	AllowUnset bool
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
 
-// movedPlaces are the places that transforms moved: there a path means something else than in the observed object. A redact that misses
-// its value would leak it.
+// movedPlaces are the places that transforms moved. There a path means something else than in the observed object, and a redact that misses
+// its value would send it.
 type movedPlaces struct {
 	shortened []shortenedList  // their indices mean other items
 	made      []fieldpath.Path // places that got a value

@@ -47,7 +47,7 @@ func (x *explainer) explainPipeline(ctx context.Context, index int, d *delta.Del
 	if taken, err := x.findSource(&answer, configured.Sources, d); err != nil || !taken {
 		return answer, err
 	}
-	// Whether the pipeline has the object: mostly the last state of a deleted object is that of the previous version.
+	// The pipeline has the object if the previous version passed. Of a deleted object, the last state is taken for it.
 	previous := *d
 	previous.Old = nil
 	if old != nil {

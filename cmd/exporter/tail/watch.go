@@ -146,7 +146,7 @@ func (o *Options) pick() (*config.Sink, error) {
 	return &c.Sinks[sink], nil // the configuration is valid
 }
 
-// busiest change all the time and are of interest to few: without a name they are left out.
+// busiest are the resources that change most, and that few people want to see. They are shown only if they are named.
 var busiest = []string{"endpoints", "endpointslices.discovery.k8s.io", "events", "events.events.k8s.io", "leases.coordination.k8s.io"}
 
 // made makes the configuration of what the options name.
@@ -225,7 +225,7 @@ func (o *Options) parse(namespaced, others []string) (*config.Config, error) {
 	return loaded, err
 }
 
-// checkRights returns an error if a right to watch is missing. Where no resource is named, it leaves out what is forbidden.
+// checkRights returns an error if a right to watch is missing. If no resource is named, it leaves out of the configuration what is forbidden.
 func (o *Options) checkRights(ctx context.Context, loaded *config.Config, client *source.Client) error {
 	needed := slices.DeleteFunc(rbac.Needed(loaded, nil), func(r rbac.Rule) bool { return !slices.Contains(r.Verbs, "watch") })
 	missing, errs := make([]bool, len(needed)), make([]error, len(needed))
