@@ -130,3 +130,33 @@ func TestEditMovesAResourceOfOnePipeline(t *testing.T) {
 		t.Errorf("p got marks of %v", got)
 	}
 }
+
+// The list behind an edit of a selector expires between two pages, and an object of the first page is gone when it is read again. A pipeline
+// to which leaving is not announced gets no DELETED of it, so the mark must be above what it was sent.
+func TestReadingBehindAnEditStartsOver(t *testing.T) {
+	server, m := things(t), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(10)
+	l.snapshotsDone()
+	l.stop()
+	for _, name := range []string{"a", "b", "c", "d"} { // a page has three
+		server.Write(name, false)
+	}
+	released := make(chan struct{})
+	l = live(t, server, m, []string{"p"}, func(o *Options, l *life) {
+		o.LabelSelector = "another"
+		l.after, l.released = 2, released
+	})
+	l.expect("p", "gap 10-14", "u11/11/ADDED+i", "u12/12/ADDED+i")
+	server.Write("a", true)
+	server.Compact()
+	close(released)
+	l.watching(16)
+	l.snapshotsDone()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gone, marks := l.deltas["u11/11/ADDED+i"], l.marks["p"]
+	if mark := marks[len(marks)-1]; len(marks) != 1 || mark.SnapshotSequence <= max(gone.Sequence, gone.SnapshotSequence) {
+		t.Errorf("got %d marks, the last one of %d; what is gone has the sequence %d, and names %d", len(marks), mark.SnapshotSequence, gone.Sequence, gone.SnapshotSequence)
+	}
+}

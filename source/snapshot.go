@@ -155,14 +155,19 @@ func (w *watcher) startSnapshot(ctx context.Context, n int) error {
 }
 
 // beginSnapshots begins the snapshots that are due before a state is read: what the known set lacks is sent as it is read, and is part of them.
-// Without a position those are of all pipelines. w.mu is held.
+// Without a position those are of all pipelines. If selectors were edited, they begin anew with each list: what an earlier list had and this one
+// lacks is announced only to pipelines with `onLeave: deleted`, and the mark has to hide it from the others. w.mu is held.
 func (w *watcher) beginSnapshots(first bool) {
 	if w.options.Snapshot == delta.SnapshotNever {
 		return
 	}
 	for n, pipeline := range w.options.Pipelines {
-		if _, pending := w.state.Snapshots[pipeline]; first && !pending {
+		snapshot, pending := w.state.Snapshots[pipeline]
+		switch {
+		case first && !pending:
 			w.handler.Update(func() { w.state.setSnapshot(pipeline, PendingSnapshot{}) })
+		case snapshot.Begun && w.state.Reselected:
+			w.handler.Update(func() { w.state.beginAnew(pipeline, snapshot) })
 		}
 		w.beginSnapshot(n, w.listed, true)
 	}
