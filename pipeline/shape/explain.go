@@ -181,8 +181,11 @@ func describe(ctx context.Context, filter Filter, judged *Change, shown redacted
 	case LimitFilter:
 		answer.Kind, answer.Condition = "limit", fmt.Sprintf("%d in %s, per key", filter.count, filter.every) // without its text, in which a secret may stand for a ${…}
 		answer.Reads = exprReads(filter.ExprFilter, shown)
+		if _, err := filter.program.Eval(ctx, judged); err != nil {
+			answer.Error = err.Error()
+		}
 	case ChangedFilter:
-		answer.Kind, answer.Condition = "changed", cmp.Or(joined(filter), "*")
+		answer.Kind, answer.Condition = "changed", changedText(filter)
 		answer.Reads = changedReads(filter, shown)
 	}
 	return answer
@@ -226,7 +229,7 @@ func changedReads(filter ChangedFilter, in redactedInput) (reads []FilterRead) {
 		for _, place := range slices.Sorted(maps.Keys(places)) {
 			before, wasThere := was[place]
 			after, isThere := is[place]
-			if wasThere == isThere && reflect.DeepEqual(before, after) {
+			if wasThere == isThere && reflect.DeepEqual(before, after) || slices.ContainsFunc(reads, func(r FilterRead) bool { return r.Place == place }) {
 				continue
 			}
 			reads = append(reads, FilterRead{
@@ -261,6 +264,14 @@ func joined[T any](list []T) string {
 	texts := make([]string, len(list))
 	for i, value := range list {
 		texts[i] = fmt.Sprint(value)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func changedText(filter ChangedFilter) string {
+	texts := make([]string, len(filter))
+	for i, path := range filter {
+		texts[i] = cmp.Or(path.String(), "*")
 	}
 	return strings.Join(texts, ", ")
 }

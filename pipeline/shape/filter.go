@@ -3,6 +3,7 @@ package shape
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 
@@ -150,22 +151,25 @@ func (f ChangedFilter) paths(c *Change) ([]fieldpath.Path, error) {
 	if !slices.ContainsFunc(f, func(p fieldpath.Path) bool { return p.Len() == 0 }) {
 		return f, nil
 	}
-	var paths []fieldpath.Path
+	fields, metadata := map[string]any{}, map[string]any{} // those of both versions
 	for _, version := range []func() (map[string]any, error){c.Object, c.OldObject} {
 		object, err := version()
 		if err != nil {
 			return nil, err
 		}
-		for name := range object {
-			if name != "metadata" {
-				paths = append(paths, fieldpath.Of(name))
-			}
+		maps.Copy(fields, object)
+		of, _ := object["metadata"].(map[string]any)
+		maps.Copy(metadata, of)
+	}
+	paths := slices.DeleteFunc(slices.Clone(f), func(p fieldpath.Path) bool { return p.Len() == 0 })
+	for _, name := range slices.Sorted(maps.Keys(metadata)) {
+		if !slices.Contains([]string{"resourceVersion", "generation", "managedFields"}, name) {
+			paths = append(paths, fieldpath.Of("metadata", name))
 		}
-		metadata, _ := object["metadata"].(map[string]any)
-		for name := range metadata {
-			if !slices.Contains([]string{"resourceVersion", "generation", "managedFields"}, name) {
-				paths = append(paths, fieldpath.Of("metadata", name))
-			}
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if name != "metadata" {
+			paths = append(paths, fieldpath.Of(name))
 		}
 	}
 	return paths, nil

@@ -3,6 +3,8 @@ package shape
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +73,9 @@ func TestLimitBehindOtherFilters(t *testing.T) {
 		if _, filtered := p.take(t, change(t, "a", n), true); filtered {
 			t.Error("a change without a key is filtered out")
 		}
+		if answer := p.Explain(t.Context(), change(t, "a", n), true, nil).Filters[0]; !answer.Passed || !strings.Contains(answer.Error, `no field "missing"`) {
+			t.Errorf("explained as %+v", answer)
+		}
 	}
 }
 
@@ -129,5 +134,25 @@ func TestChangedAnything(t *testing.T) {
 		if answer := p.Explain(t.Context(), d, true, nil).Filters[0]; (len(answer.Reads) > 0) != test.differs || answer.Condition != "*" {
 			t.Errorf("%s → %s: explained as %+v", d.Old.JSON(), d.Object.JSON(), answer)
 		}
+	}
+	// Each difference is explained once, and paths beside it are compared too.
+	p = start(t, func(o *Options) {
+		o.Filters = []Filter{ChangedFilter{fieldpath.Path{}, fieldpath.Of("spec"), fieldpath.Of("metadata", "generation")}}
+	})
+	d := &delta.Delta{
+		Type: delta.Modified, Resource: pods, Object: object(8, `,"labels":{"a":"b"}`, `,"spec":{"a":1}`),
+		Old: object(7, "", `,"spec":{"a":2}`), Observed: time.Now(),
+	}
+	answer := p.Explain(t.Context(), d, true, nil).Filters[0]
+	var places []string
+	for _, read := range answer.Reads {
+		places = append(places, read.Place)
+	}
+	if want := []string{"spec.a", "metadata.generation", "metadata.labels.a"}; !slices.Equal(places, want) || answer.Condition != "*, spec, metadata.generation" {
+		t.Errorf("explained as %+v, want %q", answer, want)
+	}
+	d.Object, d.Old = object(8, "", ""), object(7, "", "")
+	if _, filtered := p.take(t, d, true); filtered {
+		t.Error("the generation differs, and the change is filtered")
 	}
 }
