@@ -112,9 +112,10 @@ const maxReplicas = 1<<15 - 1
 
 func (n *NewTopics) validate(faults *sinks.Faults, c *Config) {
 	faults.FailIf(!c.CreateTopics, "newTopics", "has no meaning without createTopics: true")
-	faults.FailIf(n.Partitions < 0 || n.Partitions > 1<<31-1, "newTopics.partitions", "must be at least 1; leave it out for the brokers' default")
+	faults.FailIf(n.Partitions < 0 || n.Partitions > 1<<31-1, "newTopics.partitions",
+		"must be from 1 to %d; leave it out for the brokers' default", 1<<31-1)
 	faults.FailIf(n.ReplicationFactor < 0 || n.ReplicationFactor > maxReplicas, "newTopics.replicationFactor",
-		"must be at least 1; leave it out for the brokers' default")
+		"must be from 1 to %d; leave it out for the brokers' default", maxReplicas)
 	faults.FailIf(strings.Contains(n.CleanupPolicy, "compact") && c.Key == keyNone, "newTopics.cleanupPolicy", "a compacted topic takes no record without a key: set key")
 }
 
@@ -218,6 +219,9 @@ func (c *Config) validateTopic(faults *sinks.Faults) {
 }
 
 func (s *SASL) validate(faults *sinks.Faults, plain *sinks.Plaintext) {
+	if s.Mechanism == "" { // it is missing, or no mechanism, which is a fault already
+		return
+	}
 	faults.FailIf(s.Mechanism != mskIAM && s.Region != "", "sasl.region", "belongs to AWS_MSK_IAM")
 	faults.FailIf(s.Mechanism != oauthBearer && (s.TokenFile != "" || s.OAuth2 != nil || s.Extensions != nil), "sasl.mechanism",
 		"tokenFile, oauth2 and extensions belong to OAUTHBEARER")

@@ -38,6 +38,7 @@ func TestValidate(t *testing.T) {
 		{"sasl", `{brokers: [localhost], tls: {}, sasl: {mechanism: PLAIN}}`, []string{
 			"sasl.username: needed", "sasl.password: either",
 		}},
+		{"no mechanism, a fault of the file", `{brokers: [a], tls: {}, sasl: {username: u, tokenFile: /t}}`, nil},
 		{"two passwords", `{brokers: [localhost], tls: {}, sasl: {mechanism: SCRAM-SHA-256, username: u, password: p, passwordFile: /p}}`, []string{"sasl.password: either"}},
 		{"bearer token", `{brokers: [a], tls: {}, sasl: {mechanism: OAUTHBEARER, tokenFile: /t, extensions: {logicalCluster: lkc-1}}}`, nil},
 		{"client credentials", `{brokers: [a], tls: {}, sasl: {mechanism: OAUTHBEARER, oauth2: {tokenURL: "https://a/token", clientID: c, clientSecretFile: /s}}}`, nil},
@@ -59,7 +60,7 @@ func TestValidate(t *testing.T) {
 		}},
 		{"new topics", `{brokers: [localhost], createTopics: true, newTopics: {partitions: 12, replicationFactor: 3, cleanupPolicy: compact}}`, nil},
 		{"new topics that are not made", `{brokers: [localhost], newTopics: {partitions: -1, replicationFactor: 40000}}`, []string{
-			"newTopics: createTopics", "newTopics.partitions: at least 1", "newTopics.replicationFactor: at least 1",
+			"newTopics: createTopics", "newTopics.partitions: from 1 to 2147483647", "newTopics.replicationFactor: from 1 to 32767",
 		}},
 		{"compaction without a key", `{brokers: [localhost], createTopics: true, key: none, newTopics: {cleanupPolicy: "compact,delete"}}`, []string{
 			"newTopics.cleanupPolicy: set key", "!key: order is lost",
