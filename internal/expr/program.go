@@ -2,7 +2,9 @@ package expr
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"cel.dev/cel-go/cel"
@@ -42,6 +44,9 @@ func Compile(text string, kind Kind) (*Program, error) {
 	env, err := newEnv(kind, cel.ASTValidators(cel.ValidateTimestampLiterals(), cel.ValidateDurationLiterals(), checks{kind}))
 	if err != nil {
 		return nil, fmt.Errorf("make the environment of expressions: %w", err)
+	}
+	if strings.TrimSpace(text) == "" {
+		return nil, errors.New("the expression is empty")
 	}
 	parsed, issues := env.Parse(text)
 	if issues.Err() != nil {

@@ -173,9 +173,9 @@ func (v *validator) format(p *Pipeline, at string, sink Sink, shown string) {
 	switch {
 	case sink.Config == nil || !sink.Config.Limits().LosesHeaders:
 	case p.Format == shape.FormatRaw:
-		v.warn(at+".format", "raw records carry their id and type in headers, and those are lost when the sink %q sends several in one array; set its batch.maxRecords to 1", shown)
+		v.warn(at+".format", "raw records carry their id and type in headers, and those are lost where a request of the sink %q may hold several: set its batch.maxRecords to 1, and leave batch.framing out", shown)
 	case p.Format == shape.FormatCloudEventsBinary:
-		v.fault(at+".format", "cloudevents-binary has one event per request, its attributes in the headers: set batch.maxRecords of the sink %q to 1, or use the format cloudevents, which goes in batches", shown)
+		v.fault(at+".format", "cloudevents-binary has one event per request, its attributes in the headers: set batch.maxRecords of the sink %q to 1 and leave its batch.framing out, or use the format cloudevents, which goes in batches", shown)
 	}
 }
 

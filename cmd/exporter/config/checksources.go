@@ -67,6 +67,8 @@ func (v *validator) wildcards(s *Source, at string) {
 			v.fault(place, "leaves a whole group out: remove it from resources, or name one resource, as apps/v1/replicasets")
 		case slices.ContainsFunc(s.Resources, func(r schema.GroupVersionResource) bool { return r.GroupResource() == excluded }):
 			v.fault(place, "%s is in resources: leave it out there", v.shown(place))
+		case !slices.ContainsFunc(s.Resources, all) && s.Exclude[i].Version == "" && excluded.Group == "":
+			v.fault(place, "leaves nothing out: without a group, as in replicasets.apps, it is of the core group, and resources has no v1/*")
 		case !slices.ContainsFunc(s.Resources, all):
 			v.fault(place, "leaves nothing out: resources has no wildcard for it, as %s", delta.ResourceName(wildcardOf(excluded)))
 		}

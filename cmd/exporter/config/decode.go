@@ -57,7 +57,7 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		// Taken as no key at all, an empty tls: would mean plaintext. A namespaces: or sources: of which every line is commented out
 		// would select everything.
 		advice := "fill it in"
-		if v.Kind() == reflect.Pointer {
+		if v.Kind() == reflect.Pointer && !needsKeys(v.Type().Elem()) {
 			advice = fmt.Sprintf("write %s: {} to use it with its defaults", strings.TrimPrefix(lastStep(path), "."))
 		}
 		d.faults.addBroken(n, path, "is empty: %s, or remove the key", advice)
@@ -88,6 +88,11 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 	default:
 		d.faults.addBroken(n, path, "kubeferry has no way to read this key (%s)", v.Type())
 	}
+}
+
+// needsKeys reports whether a section without keys is a fault.
+func needsKeys(section reflect.Type) bool {
+	return section == reflect.TypeFor[delta.Namespaces]() || slices.ContainsFunc(fieldsOf(section), func(f field) bool { return f.required })
 }
 
 func (d *decoder) is(n *node, path string, kind yaml.Kind, t reflect.Type) bool {
