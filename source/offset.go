@@ -43,7 +43,10 @@ func (o *Offset) Current() uint64 {
 }
 
 // raise is what the last run may have sent: sequences of the offset and the highest resource version that any of its watches has seen.
-type raise struct{ offset, seen uint64 }
+type raise struct {
+	Offset uint64 `json:"offset"`
+	Seen   uint64 `json:"seen,omitempty"`
+}
 
 // Capture returns what a commit writes. It is called as [Source.Capture] is.
 func (o *Offset) Capture() uint64 {
@@ -100,9 +103,9 @@ func ordinary(version uint64) uint64 {
 // raiseOffset raises the offset beyond what the last run may have sent, if that is due, and beyond a resource version that the API server has
 // now. It is called inside the handler's calls.
 func (w *watcher) raiseOffset(now uint64) {
-	if w.raise != nil {
-		w.options.Offset.raise(w.raise.offset + max(w.raise.seen, ordinary(now)))
-		w.raise = nil
+	if due := w.state.Raise; due != nil {
+		w.options.Offset.raise(due.Offset + max(due.Seen, ordinary(now)))
+		w.state.Raise = nil
 	}
 }
 

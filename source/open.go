@@ -72,7 +72,7 @@ func (l *follower) look(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.unlock()
-	raise := l.raise != nil
+	raise := l.state.Raise != nil
 	l.handler.Update(func() {
 		if l.state.Seen < now {
 			l.state.Seen, l.state.changed = now, true

@@ -69,9 +69,12 @@ func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error)
 	edited = edited || len(ended) > 0
 	for _, w := range watches {
 		if edited || w.options.HistoryLost {
-			w.raise = &raise{w.options.Offset.Current(), seen}
+			w.state.Raise = &raise{w.options.Offset.Current(), seen}
 		}
 		if last, ok := kept[w.id]; ok {
+			if w.state.Raise == nil { // a run that ended at once did not raise it
+				w.state.Raise = last.Raise
+			}
 			if err := w.restore(store, &last); err != nil {
 				return nil, err
 			}

@@ -131,6 +131,25 @@ func TestEditMovesAResourceOfOnePipeline(t *testing.T) {
 	}
 }
 
+// The run behind an edit ends before it reads anything. What the next one sends is above all that was sent before the edit, too.
+func TestRunBehindAnEditEndsAtOnce(t *testing.T) {
+	server, m := things(t, "a"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(11)
+	l.snapshotsDone()
+	l.stop()
+	before := l.delta("u11/11/ADDED+s").Sequence
+	edit := func(o *Options, _ *life) { o.LabelSelector = "another" }
+	server.Deny(503, 1<<30)
+	live(t, server, m, []string{"p"}, edit).stop()
+	server.Deny(0, 0)
+	l = live(t, server, m, []string{"p"}, edit)
+	l.expect("p", "gap 11-11", "u11/11/ADDED+s")
+	if after := l.delta("u11/11/ADDED+s").Sequence; after <= before {
+		t.Errorf("the sequence is %d, and was %d before the edit", after, before)
+	}
+}
+
 // The list behind an edit of a selector expires between two pages, and an object of the first page is gone when it is read again. A pipeline
 // to which leaving is not announced gets no DELETED of it, so the mark must be above what it was sent.
 func TestReadingBehindAnEditStartsOver(t *testing.T) {

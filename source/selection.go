@@ -226,7 +226,7 @@ func (s *Source) begin(ctx context.Context, running *sync.WaitGroup, resource sc
 		w.state.Absent = true
 	}
 	if l.raises {
-		w.raise = &raise{offset: s.options.Offset.Current()}
+		w.state.Raise = &raise{Offset: s.options.Offset.Current()}
 	}
 	w.health.later = l.later
 	level := slog.LevelDebug

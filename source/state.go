@@ -38,6 +38,8 @@ type Meta struct {
 	// Resume is the resource version at which a watch goes on: the position, or a version before it, as long as more may follow that has
 	// the version of the position.
 	Resume string `json:"resume,omitempty"`
+	// Raise is set until the offset is raised, which has to be before anything is sent.
+	Raise *raise `json:"raise,omitempty"`
 	// Seen is the highest resource version that a list or an event had, as a number. The API server's is lower only if its history has gone back.
 	Seen uint64 `json:"seen,omitempty"`
 	// Restored counts how often it has.

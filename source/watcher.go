@@ -57,7 +57,6 @@ type watcher struct {
 	// Set by Restore, and used once.
 	suspect chan struct{} // requests a check
 	cut     func()        // ends the open watch
-	raise   *raise        // the offset has to be raised before anything is sent; nil for no
 	fill    bool          // the known set lacks what is to be retained of some objects
 
 	// What follows is the process function's, but for at, which snapshots set too.
