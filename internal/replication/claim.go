@@ -21,8 +21,8 @@ func (c Claim) compare(other Claim) int {
 // emptyWait is how long a replica without a state leaves a free Lease to others.
 const emptyWait = 5 * time.Minute
 
-// patience returns how long the holder of a claim leaves a free Lease to others, who may have a newer state.
-func (c Claim) patience(lease Claim, staleWait time.Duration) time.Duration {
+// wait returns how long the holder of a claim leaves a free Lease to others, who may have a newer state.
+func (c Claim) wait(lease Claim, staleWait time.Duration) time.Duration {
 	switch {
 	case lease.Lineage == "": // there was no leader yet
 		return 0

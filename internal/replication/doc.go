@@ -14,7 +14,8 @@
 // meanwhile. Changes are puts and removes of keys: applied twice they are the same as once, and a range is never older than a commit
 // that was sent before it. So at the end the copy equals some commit, which the leader names; then it takes the place of the
 // former copy, and the commits that have arrived are applied in one transaction, and acknowledged. A connection that breaks means a
-// new copy, in a file of its own. A standby for which too much waits is dropped, and so are all when a commit of the leader fails.
+// new copy, in a file of its own. A standby for which too much waits is dropped. A commit that fails drops none: the next one has all
+// that it had.
 //
 // # Who may lead
 //
@@ -23,13 +24,13 @@
 // a commit that the next leader must not miss before its deltas are sent, even if no standby has it: a copy without it is then older. Term
 // and number compare in that order; another lineage is older.
 //
-// A Lease is free when its leader gave it up, or did not renew it for its duration. Then a replica that is not older takes it at once, an
-// older one after staleWait, an empty one after five minutes: [Lease] checks that in the update that takes it. After an outage of the API
-// server both wait another duration, or staleWait if that is shorter, for a newer replica that is late; for five minutes in all.
+// A Lease is free when its leader gave it up, or did not renew it for its duration. One rule says how long a replica then leaves it to
+// others: one that is not older takes it at once, an older one after staleWait, an empty one after five minutes. [Lease] checks that in
+// the update that takes it. Each change of the Lease begins the time anew. While the API server does not answer it stands still.
 //
 // Until a leader's first commit, the Lease names the last leader's copy, or a commit that no copy has if the Lease was made anew. If the
-// leader ends before, the others wait again, counted from the last change by a leader with a commit, without the time of the first two
-// tries: one that always fails does not hold up the others for ever. The new term is one more than any that was read, or than the time in
+// leader ends before, the others wait by the same rule again. Kubernetes starts a replica that fails at each start later each time: an older
+// one leads in the first pause that is longer than staleWait. The new term is one more than any that was read, or than the time in
 // microseconds if that is larger: a Lease that is deleted takes its term along.
 //
 // A Lease without annotations was made by hand, perhaps while another leads: it is free once it was seen for its duration, or for that

@@ -56,14 +56,10 @@ type Lease struct {
 	writing chan struct{} // holds a value during an update: one at a time
 
 	mu sync.Mutex // guards what follows
-	// seen is the Lease as last read or written, nil if it does not exist; since is when that one was first seen.
+	// seen is the Lease as last read or written, nil if it does not exist. since is when that one was first seen, plus the time without
+	// answers since.
 	seen  *coordinationv1.Lease
 	since time.Time
-	// resumed is when the first answer came, or one after a time without any.
-	resumed time.Time
-	// patienceSince is when the last change by a leader with a commit was read, plus outages and the first maxTries tries since. taken counts the takeovers since.
-	patienceSince time.Time
-	taken         int
 	// lastRead is when it was last read.
 	lastRead time.Time
 	read     bool // some answer came
@@ -125,24 +121,13 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 	now := l.options.Now()
 	before := l.seen
 	changed := !l.read || (lease == nil) != (before == nil) || lease != nil && (lease.UID != before.UID || lease.ResourceVersion != before.ResourceVersion)
-	if changed {
-		switch without, renewal := withoutCommit(before, lease, now); {
-		case !without:
-			l.patienceSince, l.taken = now, 0
-		case !renewal && holder(lease) != "":
-			l.taken++
-		case renewal && l.taken <= maxTries: // it may take long to read its state: meanwhile the wait of others stands still
-			l.patienceSince = l.patienceSince.Add(now.Sub(l.since))
-		}
-		l.since = now
+	// An API server that was away is no reason to take the Lease: its leader could not renew it. That time does not count. Waits do not
+	// begin anew, or they would never end if that happens often.
+	if away := elapsed(l.lastRead, now); away > l.options.Duration/2 {
+		l.since = l.since.Add(away)
 	}
-	// An API server that was away is no reason to take the Lease: its leader could not renew it, and gets the time for that. The longer
-	// wait goes on, without the time that it was away: it would never end if that happens often.
-	if gap := elapsed(l.lastRead, now); gap > l.options.Duration/2 {
-		l.since, l.resumed = now, now
-		if l.patienceSince = l.patienceSince.Add(gap); l.patienceSince.After(now) {
-			l.patienceSince = now
-		}
+	if changed || l.since.After(now) {
+		l.since = now
 	}
 	l.lastRead = now
 	if l.read && holder(lease) != "" && holder(lease) != holder(before) {
@@ -183,23 +168,6 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 // also once it is corrected.
 const maxDuration = 10 * time.Minute
 
-// lateWait is how long after its patience a replica with an older state still waits anew after each outage.
-const lateWait = 5 * time.Minute
-
-// maxTries is how many tries of newer replicas to lead suspend the wait of older ones.
-const maxTries = 2
-
-// withoutCommit reports whether a Lease was taken, renewed or given up by a replica that has named no commit of its own, so that nothing was
-// delivered ([Lease.Left]), and whether it was renewed. If such a one fails again and again, those with an older state do not wait anew each
-// time.
-func withoutCommit(before, lease *coordinationv1.Lease, now time.Time) (without, renewal bool) {
-	if before == nil || lease == nil {
-		return false, false
-	}
-	was, is := readAnnotations(before, now), readAnnotations(lease, now)
-	return is.term != is.claim.Term && is.claim == was.claim, is.term == was.term && holder(lease) == holder(before) && holder(lease) != ""
-}
-
 func holder(lease *coordinationv1.Lease) string {
 	if lease == nil || lease.Spec.HolderIdentity == nil {
 		return ""
@@ -210,28 +178,19 @@ func holder(lease *coordinationv1.Lease) string {
 // takeable returns nil if this replica may take the Lease that was last seen, else for how long it may not; l.mu is held.
 //
 // The Lease is free when its leader gave it up, or has not renewed it for as long as it is valid. A deleted Lease, or one without
-// annotations, counts as held: a leader that has not read it since may still deliver.
+// annotations, counts as held: a leader that has not read it since may still deliver. A Lease that is free is left to others for as long
+// as [Claim.wait] says. Each change of the Lease begins both times anew.
 func (l *Lease) takeable() error {
-	valid := max(l.options.Duration, l.valid)
-	if l.seen == nil {
-		return l.free(valid, Claim{})
+	now, valid, named := l.options.Now(), max(l.options.Duration, l.valid), Claim{}
+	if l.seen != nil {
+		r := readAnnotations(l.seen, now)
+		named = r.claim
+		if holder(l.seen) == "" && r.term != 0 && r.released == r.term {
+			valid = 0
+		}
 	}
-	r := readAnnotations(l.seen, l.options.Now())
-	if holder(l.seen) == "" && r.term != 0 && r.released == r.term {
-		valid = 0
-	}
-	return l.free(valid, r.claim)
-}
-
-func (l *Lease) free(valid time.Duration, claim Claim) error {
 	// Not by the wall clock, as a leader: one that is set ahead here must not end another's Lease, and a machine that slept waits anew.
-	now, patience := l.options.Now(), l.options.Claim().patience(claim, l.options.StaleWait)
-	left := max(valid-now.Sub(l.since), valid+patience-now.Sub(l.patienceSince))
-	// Others may get their first answer a time-out later than this one: also with its patience used up it leaves them that time.
-	if now.Sub(l.patienceSince) < valid+patience+lateWait {
-		left = max(left, valid+min(patience, l.options.Duration)-now.Sub(l.resumed))
-	}
-	if left > 0 {
+	if left := valid + l.options.Claim().wait(named, l.options.StaleWait) - now.Sub(l.since); left > 0 {
 		return fmt.Errorf("%w: not for %v, unless it is given up", errNotYet, left.Round(time.Millisecond))
 	}
 	return nil

@@ -32,6 +32,9 @@ type leases struct {
 	lostAnswer bool
 	// fails are the answers to the next updates, which have no effect.
 	fails []error
+	// changed is when the Lease was written last, if there is a clock.
+	changed time.Time
+	clock   func() time.Time
 }
 
 var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
@@ -80,7 +83,7 @@ func (l *leases) put(lease *coordinationv1.Lease, uid types.UID) (*coordinationv
 	if seconds := lease.Spec.LeaseDurationSeconds; seconds != nil && *seconds <= 0 {
 		return nil, apierrors.NewBadRequest("spec.leaseDurationSeconds: must be greater than 0")
 	}
-	l.version++
+	l.next()
 	l.lease = lease.DeepCopy()
 	l.lease.UID, l.lease.ResourceVersion = uid, strconv.Itoa(l.version)
 	if l.lostAnswer {
@@ -94,10 +97,17 @@ func (l *leases) put(lease *coordinationv1.Lease, uid types.UID) (*coordinationv
 func (l *leases) edit(change func(*coordinationv1.Lease)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.version++
+	l.next()
 	l.lease = l.lease.DeepCopy()
 	l.lease.ResourceVersion = strconv.Itoa(l.version)
 	change(l.lease)
+}
+
+// next counts a write.
+func (l *leases) next() {
+	if l.version++; l.clock != nil {
+		l.changed = l.clock()
+	}
 }
 
 // world is an API server and a clock.
@@ -131,12 +141,45 @@ func (w *world) candidateWith(name string, claim replication.Claim, lasts time.D
 	return c
 }
 
-// try does what an election does at each attempt, and reports whether the Lease is held behind it.
+// try does what an election does at each attempt, and reports whether the Lease is held behind it. It panics if the candidate takes the
+// Lease before the rule of waits allows it.
 func (c *candidate) try() bool {
+	w := c.world
+	leading, before, changed := c.Status().Leading, w.lease, w.changed
 	if err := c.Read(context.Background()); err != nil && !apierrors.IsNotFound(err) {
 		return false
 	}
-	return c.Hold(context.Background()) == nil
+	held := c.Hold(context.Background()) == nil
+	if taken := before != nil && w.lease != before && *w.lease.Spec.HolderIdentity == c.name; taken && !leading {
+		if wait, waited := c.mustWait(before), w.now.Sub(changed); waited < wait {
+			panic(fmt.Sprintf("%s with %+v takes a Lease %v after it changed, and must wait for %v: %+v", c.name, c.claim, waited, wait, before))
+		}
+	}
+	return held
+}
+
+// mustWait is the rule: for how long a Lease must have been as it is before the candidate may take it.
+func (c *candidate) mustWait(lease *coordinationv1.Lease) (wait time.Duration) {
+	a := lease.Annotations
+	if a["kubeferry.dev/term"] == "" || a["kubeferry.dev/term"] != a["kubeferry.dev/released"] || *lease.Spec.HolderIdentity != "" {
+		wait = c.lasts
+	}
+	var term, commit uint64
+	_, _ = fmt.Sscanf(a["kubeferry.dev/commit"], "%d/%d", &term, &commit)
+	if term > uint64(c.world.now.UnixMicro())+1<<60 { // forged, and counts as missing
+		term = 0
+	}
+	lineage, claim := a["kubeferry.dev/lineage"], c.claim
+	switch {
+	case lineage == "":
+		return wait
+	case claim.Lineage == "":
+		return wait + 5*time.Minute
+	case claim.Lineage != lineage || claim.Term < term || claim.Term == term && claim.Commit < commit:
+		return wait + 30*time.Second
+	default:
+		return wait
+	}
 }
 
 // begin is the first commit of a leader, and the renewal that names it.
@@ -175,7 +218,11 @@ func (w *world) names(claim replication.Claim) {
 	})
 }
 
-func newWorld() *world { return &world{now: time.Unix(1e9, 0)} }
+func newWorld() *world {
+	w := &world{now: time.Unix(1e9, 0)}
+	w.clock = func() time.Time { return w.now }
+	return w
+}
 
 func state(lineage string, term, commit uint64) replication.Claim {
 	return replication.Claim{Lineage: lineage, Term: term, Commit: commit}
@@ -270,38 +317,27 @@ func TestEndsBeforeItsFirstCommit(t *testing.T) {
 	}
 }
 
-// TestFailsBeforeEachFirstCommit has the replica with the newest state take the Lease and give it up again and again, without a commit. One
-// with an older state leads once staleWait has passed since a leader that had one.
+// TestFailsBeforeEachFirstCommit has the replica with the newest state take the Lease and give it up again and again, without a commit. The
+// kubelet starts it later each time. Another one leads in the first pause that is longer than its wait.
 func TestFailsBeforeEachFirstCommit(t *testing.T) {
-	older := state("l", 4, 9)
 	for name, test := range map[string]struct {
-		claim         replication.Claim
-		wait          time.Duration
-		holds, pauses int // seconds
+		claim replication.Claim
+		wait  time.Duration
 	}{
-		"older":             {older, 30 * time.Second, 10, 5},
-		"empty":             {replication.Claim{}, 5 * time.Minute, 10, 5},
-		"older, long tries": {older, 30 * time.Second, 480, 1},
+		"older": {state("l", 4, 9), 30 * time.Second},
+		"empty": {replication.Claim{}, 5 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			last, claim, wait := state("l", 4, 10), test.claim, test.wait
-			most := wait + 3*time.Duration(test.holds+test.pauses)*time.Second + 2*duration
-			w := newWorld()
+			last, w := state("l", 4, 10), newWorld()
 			w.candidate("leader", last).leads(t)
-			w.edit(func(l *coordinationv1.Lease) { l.Annotations["kubeferry.dev/term"] = "4" })
-			next := w.candidate("next", claim)
-			next.try()
-			begun, free := w.now, false
-			for n := 0; !free; n++ {
-				if w.now.Sub(begun) > most {
-					t.Fatalf("it does not lead: %+v", next.Status())
-				}
+			next := w.candidate("next", test.claim)
+			for n, pause := 0, 10*time.Second; ; n, pause = n+1, min(2*pause, 5*time.Minute) {
 				failing := w.candidate(fmt.Sprint("failing-", n), last)
 				for !failing.try() {
 					next.try()
 					w.now = w.now.Add(time.Second)
 				}
-				for range test.holds {
+				for range 15 {
 					if next.try() {
 						t.Fatal("it takes a Lease that is held")
 					}
@@ -311,44 +347,21 @@ func TestFailsBeforeEachFirstCommit(t *testing.T) {
 				if err := failing.Release(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				for range test.pauses { // until it is started again
-					if free = free || next.try(); !free {
-						w.now = w.now.Add(time.Second)
+				begun := w.now
+				for w.now.Sub(begun) < pause && !next.try() {
+					w.now = w.now.Add(time.Second)
+				}
+				if led := next.try(); led != (pause >= test.wait) {
+					t.Fatalf("in a pause of %v it leads: %v", pause, led)
+				}
+				if s := next.Status(); s.Leading {
+					if waited := w.now.Sub(begun); waited != test.wait || !s.Behind || s.Before != last {
+						t.Errorf("it leads after %v: %+v", waited, s)
 					}
+					return
 				}
 			}
-			if waited, s := w.now.Sub(begun), next.Status(); waited < wait || !s.Behind || s.Before != last {
-				t.Errorf("it leads after %v: %+v", waited, s)
-			}
 		})
-	}
-}
-
-// A replica that reads its state for long before its first commit, and fails once, has its time again before an older one leads.
-func TestFailsOnceBeforeItsFirstCommit(t *testing.T) {
-	w := newWorld()
-	last := state("l", 4, 10)
-	w.candidate("leader", last).leads(t)
-	w.edit(func(l *coordinationv1.Lease) { l.Annotations["kubeferry.dev/term"] = "4" })
-	next := w.candidate("next", state("l", 4, 9))
-	next.try()
-	failing := w.candidate("failing", last)
-	for !failing.try() {
-		w.now = w.now.Add(time.Second)
-		next.try()
-	}
-	for range 120 {
-		if next.try() {
-			t.Fatal("it takes a Lease that is held")
-		}
-		w.now = w.now.Add(time.Second)
-		failing.try()
-	}
-	if err := failing.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := next.taken(t); got < 30*time.Second-duration-2*time.Second {
-		t.Errorf("taken after %v", got)
 	}
 }
 
@@ -683,35 +696,32 @@ func TestServerIsAwayAgainAndAgain(t *testing.T) {
 	}
 }
 
-// While an API server comes and goes no replica takes the Lease of a dead leader, until the wait of an older one is over. Then the newest
-// one leads although it gets its first answer later, and the older one if there is no other.
-func TestNewestLeadsOnceTheServerIsBack(t *testing.T) {
+// An API server comes and goes after a leader has died. Only the time counts in which it answers: the newest state leads first, and an older
+// one if there is no other.
+func TestNewestLeadsWhileTheServerComesAndGoes(t *testing.T) {
 	for _, alone := range []bool{false, true} {
 		t.Run(fmt.Sprintf("alone %v", alone), func(t *testing.T) {
 			w := newWorld()
 			last := state("l", 1, 1)
 			w.candidate("leader", last).leads(t)
 			older, newest := w.candidate("older", state("l", 1, 0)), w.candidate("newest", last)
-			for second := range 120 {
-				w.away = second%15 >= 8
-				if older.try() || newest.try() {
-					t.Fatalf("taken after %d s", second)
+			answers := 0 // seconds
+			for second := range 300 {
+				if w.away = second%15 >= 8; !w.away {
+					answers++
 				}
-				w.now = w.now.Add(time.Second)
-			}
-			w.away = false
-			for second := range 20 {
-				if older.try() {
-					t.Fatalf("the older one takes it after %d s: %+v", second, older.Status())
-				}
-				if late := 5; !alone && second >= late && newest.try() {
+				switch {
+				case older.try():
+					if !alone || answers < 40 {
+						t.Errorf("the older one leads behind %d s with answers", answers)
+					}
+					return
+				case !alone && newest.try():
 					return
 				}
 				w.now = w.now.Add(time.Second)
 			}
-			if !alone || !older.try() {
-				t.Errorf("not taken: %+v, %+v", older.Status(), newest.Status())
-			}
+			t.Errorf("not taken: %+v, %+v", older.Status(), newest.Status())
 		})
 	}
 }
