@@ -69,8 +69,6 @@ type Lease struct {
 	// leading is set once this process took the Lease. renewed is when its last renewal was sent.
 	leading bool
 	term    uint64
-	// tried is the first term in which this process tried to take the Lease as it is; 0 for none.
-	tried   uint64
 	before  Claim  // that the Lease named when this process took it, or last tried to
 	behind  bool   // whether that was newer than this one's
 	offset  uint64 // that it named then
@@ -152,11 +150,6 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 		lost = fmt.Errorf("%w: the uid of kube-system in %s is %s, and here %s", ErrOtherCluster, l.Describe(), r.clusterUID, l.options.ClusterUID)
 	case l.leading && (holder(lease) != "" && holder(lease) != l.options.Identity || r.term > l.term):
 		lost = fmt.Errorf("%w: %s is held by %q in term %d", ErrLost, l.Describe(), holder(lease), r.term)
-	case !l.leading && holder(lease) == l.options.Identity && l.tried != 0 && r.term >= l.tried: // the answer to the update that took it was lost
-		l.leading, l.term = true, r.term // a name that was written by hand does not count: another replica may lead
-	}
-	if changed {
-		l.tried = 0 // what was tried before fails from now on
 	}
 	if lost != nil && l.lost == nil {
 		l.lost = lost
@@ -202,7 +195,8 @@ func elapsed(since, now time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
-// Hold takes or renews the Lease as it was read or written last, if this replica may. If it has changed since, it is a conflict.
+// Hold takes or renews the Lease as it was read or written last, if this replica may. If it has changed since, it is a conflict. If the
+// answer to the update that takes it is lost, this replica does not lead, and waits for the end of the Lease as others do.
 func (l *Lease) Hold(ctx context.Context) error {
 	if err := l.beginUpdate(ctx); err != nil {
 		return err
@@ -235,10 +229,7 @@ func (l *Lease) hold(ctx context.Context) error {
 		// Others may have led that neither the Lease nor the claim names: it was deleted, or etcd was restored. The clock
 		// puts the term above theirs too. A term that came twice would make two histories of one lineage look the same.
 		term = max(before.term, before.claim.Term, claim.Term, clockTerm(sent)) + 1
-		l.before, l.behind, l.offset = before.claim, claim.behind(before.claim), before.offset // now, since the answer may be lost
-		if l.tried == 0 {
-			l.tried = term
-		}
+		l.before, l.behind, l.offset = before.claim, claim.behind(before.claim), before.offset
 	}
 	r := leaseAnnotations{
 		cluster: l.options.Cluster, clusterUID: cmp.Or(l.options.ClusterUID, before.clusterUID), claim: l.written(claim, term), term: term,

@@ -726,25 +726,25 @@ func TestNewestLeadsWhileTheServerComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestAnswerIsLost when the Lease is taken: the next attempt finds that it is held.
+// TestAnswerIsLost when the Lease is taken: the replica does not lead, and takes the Lease again once that has ended.
 func TestAnswerIsLost(t *testing.T) {
 	w := newWorld()
 	first := w.candidate("first", state("l", 1, 1))
 	first.leads(t)
-	next := w.candidate("next", state("l", 1, 0))
-	for range (duration + 30*time.Second) / time.Second {
+	next := w.candidate("next", first.claim)
+	for range duration / time.Second {
 		next.try()
 		w.now = w.now.Add(time.Second)
 	}
 	w.lostAnswer = true
-	if next.try() || next.Left() > 0 {
-		t.Error("taken without an answer")
+	if next.try() || next.Left() > 0 || *w.lease.Spec.HolderIdentity != "next" {
+		t.Errorf("the answer was not lost: %+v", w.lease.Spec)
 	}
-	if !next.try() || next.Status().Term <= first.Status().Term {
-		t.Errorf("%+v", next.Status())
+	if got := next.taken(t); got != duration || next.Status().Term <= first.Status().Term {
+		t.Errorf("taken after %v: %+v", got, next.Status())
 	}
-	if status := next.Status(); status.Before != first.claim || !status.Behind {
-		t.Errorf("%+v, want the state of the leader before, and that this one's is older", status)
+	if status := next.Status(); status.Before != first.claim || status.Behind {
+		t.Errorf("%+v, want the state of the leader before", status)
 	}
 	if next.begin(t); next.Left() <= 0 {
 		t.Error("not valid after its first commit")
@@ -786,69 +786,17 @@ func TestReleaseIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A replica that is stopped while it takes the Lease gives it up, also if the update is written after its answer was canceled: else the
-// next leader waits for the end of the Lease.
-func TestReleaseWhileItIsTaken(t *testing.T) {
-	for _, after := range []time.Duration{0, 200 * time.Millisecond} {
-		t.Run(after.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				first := w.candidate("first", state("l", 1, 1))
-				first.taken(t)
-				first.begin(t)
-				if err := first.Release(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				next, free := w.candidate("next", first.claim), w.lease
-				w.lostAnswer = true
-				if next.try() {
-					t.Fatal("taken with an answer")
-				}
-				taken := w.lease
-				w.edit(func(l *coordinationv1.Lease) { *l = *free })
-				go func() {
-					time.Sleep(after)
-					w.edit(func(l *coordinationv1.Lease) { *l = *taken })
-				}()
-				synctest.Wait()
-				if err := next.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
-				time.Sleep(time.Second) // so that it is written in any case
-				a := w.lease.Annotations
-				if holder := w.lease.Spec.HolderIdentity; holder != nil && *holder != "" || a["kubeferry.dev/released"] != a["kubeferry.dev/term"] {
-					t.Errorf("the Lease: %+v", w.lease)
-				}
-				if other := w.candidate("other", next.claim); !other.try() {
-					t.Errorf("another one: %+v", other.Status())
-				}
-			})
-		})
-	}
-}
-
-// A replica that has not tried to take the Lease sends no request when it is stopped, and one whose update failed does not wait for long.
+// A replica that does not lead sends no request when it is stopped.
 func TestReleaseWithoutALease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		w.candidate("leader", state("l", 1, 1)).taken(t)
-		standby := w.candidate("standby", state("l", 1, 1))
-		standby.try()
-		held, begun := w.version, time.Now()
-		w.away = true
-		if err := standby.Release(t.Context()); err != nil || time.Since(begun) > 0 {
-			t.Errorf("%v after %v", err, time.Since(begun))
-		}
-		w.away = false
-		w.now = w.now.Add(duration)
-		w.fails = []error{errors.New("connection reset by peer")}
-		if standby.try() {
-			t.Fatal("taken")
-		}
-		if err := standby.Release(t.Context()); err != nil || w.version != held || time.Since(begun) > time.Second {
-			t.Errorf("%v after %v, and %d writes", err, time.Since(begun), w.version-held)
-		}
-	})
+	w := newWorld()
+	w.candidate("leader", state("l", 1, 1)).taken(t)
+	standby := w.candidate("standby", state("l", 1, 1))
+	standby.try()
+	held := w.version
+	w.away = true
+	if err := standby.Release(t.Context()); err != nil || w.version != held {
+		t.Errorf("%v, and %d writes", err, w.version-held)
+	}
 }
 
 // TestReleaseDeleted gives up a Lease that is not there any more.
@@ -969,7 +917,7 @@ func TestLeaseNamesTheOffset(t *testing.T) {
 	}
 }
 
-// A replica with a lower offset takes the Lease without an answer, and gives it up before it has renewed it.
+// A replica with a lower offset takes the Lease, and gives it up before it has renewed it.
 func TestReleaseKeepsTheOffset(t *testing.T) {
 	w := newWorld()
 	leader := w.candidate("leader", state("l", 1, 1))
@@ -977,16 +925,7 @@ func TestReleaseKeepsTheOffset(t *testing.T) {
 	leader.leads(t)
 	older := w.candidate("older", state("l", 1, 0))
 	older.offset = 4
-	for begun := w.now; w.now.Sub(begun) < duration+30*time.Second; w.now = w.now.Add(time.Second) {
-		older.try()
-	}
-	w.lostAnswer = true
-	if older.try() {
-		t.Fatal("taken with an answer")
-	}
-	if err := older.Read(t.Context()); err != nil || !older.Status().Leading {
-		t.Fatalf("%v, %+v", err, older.Status())
-	}
+	older.taken(t)
 	if err := older.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -244,6 +244,7 @@ func TestModel(t *testing.T) {
 						}
 						return
 					}
+					name(p, p.name) // its answer may be lost
 					w.now = w.now.Add(time.Second)
 				}
 			},

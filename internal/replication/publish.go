@@ -76,55 +76,28 @@ func (l *Lease) renewIf(ctx context.Context, needed func() bool) error {
 	return l.hold(ctx)
 }
 
-// findTaken waits for an update that is under way, and reads the Lease if one that takes it may have been applied without its answer, as
-// when the election is ended meanwhile: twice, since the update may be applied behind the first read.
-func (l *Lease) findTaken(ctx context.Context) {
-	soon, cancel := context.WithTimeout(ctx, releaseRetry) // one that hangs must not cost the hand-over: of two updates the later one fails
-	defer cancel()
-	if l.beginUpdate(soon) == nil {
-		l.endUpdate()
-	}
-	for n := range 2 {
-		l.mu.Lock()
-		unknown := !l.leading && l.tried != 0
-		l.mu.Unlock()
-		if !unknown {
-			return
-		}
-		if n > 0 {
-			select {
-			case <-time.After(releaseRetry):
-			case <-ctx.Done():
-				return
-			}
-		}
-		_ = l.Read(ctx) // without an answer the Lease ends by itself
-	}
-}
-
 // releaseRetry is the pause before another try to give the Lease up.
 const releaseRetry = 300 * time.Millisecond
 
 // Release gives the Lease up. Nothing may be handed over any more, and the election must have ended. It is tried until ctx ends: else the
 // next leader waits for the end of the Lease.
 func (l *Lease) Release(ctx context.Context) error {
-	l.findTaken(ctx)
 	for {
 		now := metav1.NewMicroTime(l.options.Now())
 		claim := l.options.Claim()
 		l.mu.Lock()
 		lease, leading, err := l.seen.DeepCopy(), l.leading, l.lost
-		r := leaseAnnotations{
-			cluster: l.options.Cluster, clusterUID: l.options.ClusterUID, claim: l.written(claim, l.term), term: l.term, released: l.term,
-			offset: max(l.offset, l.publishedOffset, l.options.Offset()), // the answer to the update that took it may be lost
-		}
+		written, term := l.written(claim, l.term), l.term
 		l.renewed = time.Time{}
 		l.mu.Unlock()
 		if !leading || lease == nil || err != nil {
 			return err
 		}
 		found := readAnnotations(lease, now.Time)
-		r.offset, r.clusterUID = max(r.offset, found.offset), cmp.Or(r.clusterUID, found.clusterUID)
+		r := leaseAnnotations{
+			cluster: l.options.Cluster, clusterUID: cmp.Or(l.options.ClusterUID, found.clusterUID), claim: written, term: term, released: term,
+			offset: max(found.offset, l.options.Offset()),
+		}
 		nobody, second := "", int32(1)
 		lease.Spec = coordinationv1.LeaseSpec{ // as the controllers of Kubernetes give one up
 			HolderIdentity: &nobody, LeaseDurationSeconds: &second, RenewTime: &now, AcquireTime: &now, LeaseTransitions: lease.Spec.LeaseTransitions,
