@@ -43,34 +43,20 @@ func (l *Lease) PublishOffset(ctx context.Context) error {
 	})
 }
 
-// renew renews the Lease if, once no other update is under way, that is still needed. An update that is canceled may be applied all the
-// same, and the next renewal fails: so it goes on behind the end of ctx, until the client's own time-out. Release waits for it.
+// renew renews the Lease if, once no other update is under way, that is still needed. An update that ctx cancels may be applied all the same:
+// then the next renewal is a conflict, and the election reads the Lease and renews it.
 func (l *Lease) renew(ctx context.Context, needed func() bool) error {
 	if err := l.beginUpdate(ctx); err != nil {
 		return err
 	}
-	written := make(chan error, 1)
-	go func() {
-		err := l.renewIf(context.WithoutCancel(ctx), needed)
-		l.endUpdate()
-		written <- err
-	}()
-	select {
-	case err := <-written:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (l *Lease) renewIf(ctx context.Context, needed func() bool) error {
+	defer l.endUpdate()
 	if !needed() {
 		return nil
 	}
 	l.mu.Lock()
-	seen := l.seen
+	held := holder(l.seen) == l.options.Identity
 	l.mu.Unlock()
-	if holder(seen) != l.options.Identity {
+	if !held {
 		return errors.New("the Lease is not held")
 	}
 	return l.hold(ctx)
