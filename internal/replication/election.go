@@ -115,9 +115,8 @@ func (e *Election) awaitFree(ctx context.Context) bool {
 	ticker := time.NewTicker(e.timing.RetryPeriod / 2)
 	defer ticker.Stop()
 	failed := false
-	limit := newReadLimit(e.timing.LeaseDuration)
 	for {
-		err := limit.read(ctx, e.lease)
+		err := e.lease.Read(ctx)
 		status := e.lease.Status()
 		missing := apierrors.IsNotFound(err)
 		if status.Err == nil && (err == nil || missing) && (status.Leading || status.Waiting == nil) {

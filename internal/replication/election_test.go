@@ -170,20 +170,24 @@ func lead(t *testing.T, server *slowServer, beside func()) (end func()) {
 	}
 }
 
-// A dead connection, and two dials to an API server that is gone, do not begin the wait for the Lease anew.
+// A read that gets no answer, as on a dead connection, does not hold up a standby. The time of several in a row does not count.
 func TestReadsWithoutAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := &slowServer{}
-		got := elected(t, server, func() {
-			time.Sleep(5200 * time.Millisecond)
-			server.mu.Lock()
-			server.hang = 3
-			server.mu.Unlock()
+	for hang, most := range map[int]time.Duration{1: 12 * time.Second, 3: 24 * time.Second} {
+		t.Run(fmt.Sprint(hang), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &slowServer{}
+				got := elected(t, server, func() {
+					time.Sleep(5200 * time.Millisecond)
+					server.mu.Lock()
+					server.hang = hang
+					server.mu.Unlock()
+				})
+				if got > most {
+					t.Errorf("it leads after %v", got)
+				}
+			})
 		})
-		if got > 12*time.Second {
-			t.Errorf("it leads after %v", got)
-		}
-	})
+	}
 }
 
 // A standby waits for answers for as long as a slow API server takes.
@@ -234,8 +238,8 @@ func TestAnotherIsFaster(t *testing.T) {
 // An update that gets no answer does not begin the wait for the Lease anew.
 func TestUpdateWithoutAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for behind := range 2 {
-			if got := elected(t, &slowServer{hangs: 1, behind: behind}, func() {}); got > 16*time.Second {
+		for behind, most := range []time.Duration{16 * time.Second, 20 * time.Second} {
+			if got := elected(t, &slowServer{hangs: 1, behind: behind}, func() {}); got > most {
 				t.Errorf("with %d reads without an answer behind it, it leads after %v", behind, got)
 			}
 		}
