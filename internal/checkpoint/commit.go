@@ -124,7 +124,7 @@ func writeWatch(watches *bucket, change *delta.WatchChange) error {
 	var key []byte
 	for i := range change.Remove {
 		key = appendKnownKey(key[:0], &change.Remove[i])
-		if err := errors.Join(known.Delete(key), writePrevious(previous, known, key, &delta.Known{})); err != nil {
+		if err := errors.Join(known.Delete(key), writePrevious(previous, key, &delta.Known{})); err != nil {
 			return err
 		}
 	}
@@ -143,7 +143,7 @@ func writeWatch(watches *bucket, change *delta.WatchChange) error {
 	var values []byte // of all of them: bbolt copies keys, and keeps values until the transaction ends
 	for _, k := range put {
 		key = appendKnownKey(key[:0], k)
-		if err := writePrevious(previous, known, key, k); err != nil {
+		if err := writePrevious(previous, key, k); err != nil {
 			return err
 		}
 		from := len(values)
@@ -163,8 +163,8 @@ func previousVersions(watch *bucket, change *delta.WatchChange) (*bucket, error)
 	return watch.CreateBucketIfNotExists(previousBucket)
 }
 
-// writePrevious writes what is retained of an object, before its known version is written.
-func writePrevious(previous, known *bucket, key []byte, k *delta.Known) error {
+// writePrevious writes what is retained of an object.
+func writePrevious(previous *bucket, key []byte, k *delta.Known) error {
 	switch {
 	case previous == nil:
 		return nil
@@ -172,13 +172,7 @@ func writePrevious(previous, known *bucket, key []byte, k *delta.Known) error {
 		return previous.Delete(key)
 	case k.Previous != nil:
 		return previous.Put(key, k.Previous)
-	}
-	value := known.Get(key)
-	if value == nil {
+	default: // the file has it
 		return nil
 	}
-	if older, err := decodeKnown(key, value); err == nil && older.Previous != nil { // of an older version of this program
-		return previous.Put(key, older.Previous)
-	}
-	return nil
 }

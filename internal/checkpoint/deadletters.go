@@ -29,7 +29,7 @@ type DeadLetterChange struct {
 
 func (c *DeadLetterChange) empty() bool { return len(c.Append)+len(c.Remove) == 0 }
 
-// writeDeadLetters returns how much there is after a change. The numbers are beside info: older versions wrote none.
+// writeDeadLetters returns how much there is after a change.
 func writeDeadLetters(tx *bolt.Tx, meta *bucket, change *DeadLetterChange) (size delta.LogSize, err error) {
 	if _, err := tx.CreateBucketIfNotExists(deadLettersKey); err != nil {
 		return size, err

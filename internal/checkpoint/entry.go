@@ -39,13 +39,11 @@ type head struct {
 	Error    string                       `json:"e,omitempty"`
 	Gap      *delta.Gap                   `json:"g,omitempty"`
 	Mark     *delta.Mark                  `json:"k,omitempty"`
-	// Identity is set if the object was rewritten, so that its JSON may lack it. For any other object Copy is the same, in case
-	// that its JSON cannot be read any more; older files have none.
+	// Identity is the object's: a pipeline may have removed it from the JSON, or the JSON cannot be read any more.
 	Identity *identity `json:"n,omitempty"`
-	Copy     *identity `json:"c,omitempty"`
 	// ChangedBy is [delta.Object.StoredChangedBy].
 	ChangedBy json.RawMessage `json:"q,omitempty"`
-	// Sum is the checksum of the bytes after the head, uncompressed; older files have none.
+	// Sum is the checksum of the bytes after the head, uncompressed.
 	Sum uint32 `json:"m,omitempty"`
 	// Difference is set if the delta has one. Its OldObject and Patch, each with its length before it, stand before the
 	// object's JSON.
@@ -59,10 +57,6 @@ type identity struct {
 	Name            string    `json:"n"`
 	UID             types.UID `json:"u"`
 	ResourceVersion string    `json:"r"`
-}
-
-func identityOf(o *delta.Object) *identity {
-	return &identity{o.APIVersion(), o.Kind(), o.Namespace(), o.Name(), o.UID(), o.ResourceVersion()}
 }
 
 // object returns an object that holds no more than the identity.
@@ -98,7 +92,7 @@ func encodeEntry(e *delta.Entry) ([]byte, error) {
 		h.Custom, h.Of, h.ChangedBy = d.Custom, d.SnapshotSequence, d.Object.StoredChangedBy()
 		if object = h.pack(d); len(object) > maxObject { // it could not be read back
 			h.Error = fmt.Sprintf("it takes %d bytes, more than the %d that the log takes", len(object), maxObject)
-			h.Identity, h.Copy, h.Difference, h.Bare = identityOf(d.Object), nil, nil, true
+			h.Difference, h.Bare = nil, true
 			object = d.Object.Identity().JSON()
 		}
 		h.Sum = sum(object)
@@ -140,13 +134,8 @@ func (c encodedEntries) encode(e *delta.Entry) ([]byte, error) {
 
 // pack puts into the head what the object's JSON may lack, and returns that JSON behind the JSON of the difference.
 func (h *head) pack(d *delta.Delta) []byte {
-	o := d.Object
-	if o.Rewritten() {
-		h.Identity = identityOf(o)
-	} else {
-		h.Copy = identityOf(o)
-	}
-	diff := d.Difference
+	o, diff := d.Object, d.Difference
+	h.Identity = &identity{o.APIVersion(), o.Kind(), o.Namespace(), o.Name(), o.UID(), o.ResourceVersion()}
 	if diff == nil {
 		return o.JSON()
 	}
@@ -180,17 +169,10 @@ func (h *head) unpack(raw []byte) (*delta.Object, *delta.Difference, error) {
 			return nil, nil, errEntry
 		}
 	}
-	if i := h.Identity; i != nil {
-		if !valid(raw) {
-			return nil, nil, errEntry
-		}
-		return i.object().WithJSON(raw), diff, nil
+	if !valid(raw) {
+		return nil, nil, errEntry
 	}
-	object, err := delta.NewObject(raw)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", errEntry, err)
-	}
-	return object, diff, nil
+	return h.Identity.object().WithJSON(raw), diff, nil
 }
 
 // delta returns what the head holds of a delta.
@@ -220,7 +202,7 @@ func damagedEntry(at delta.LogKey, data []byte, cause error) delta.Entry {
 	if d.Type == "" {
 		d.Type, d.Observed = delta.Modified, time.Now()
 	}
-	d.Object, d.Bare = cmp.Or(h.Identity, h.Copy, &identity{}).object(), true
+	d.Object, d.Bare = cmp.Or(h.Identity, &identity{}).object(), true
 	return delta.Entry{LogKey: at, Delta: d, Unsendable: fmt.Sprintf("entry %d of the log cannot be read: %v", at.Seq, cause)}
 }
 
@@ -242,14 +224,14 @@ func decodeEntry(at delta.LogKey, data []byte) (delta.Entry, error) {
 	if h.Gap != nil || h.Mark != nil {
 		return e, nil
 	}
-	if size, err := s2.DecodedLen(compressed); err != nil || size > maxObject || h.Resource == nil {
+	if size, err := s2.DecodedLen(compressed); err != nil || size > maxObject || h.Resource == nil || h.Identity == nil {
 		return delta.Entry{}, errEntry
 	}
 	raw, err := s2.Decode(nil, compressed)
 	if err != nil {
 		return delta.Entry{}, fmt.Errorf("%w: %w", errEntry, err)
 	}
-	if h.Sum != 0 && h.Sum != sum(raw) {
+	if h.Sum != sum(raw) {
 		return delta.Entry{}, errSum
 	}
 	object, diff, err := h.unpack(raw)

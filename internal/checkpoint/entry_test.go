@@ -47,8 +47,8 @@ func FuzzEntry(f *testing.F) {
 func FuzzKnown(f *testing.F) {
 	f.Add([]byte("ns/name"), []byte{1, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte("/name"), []byte("\x025\x00uid"))
-	f.Add([]byte("/name"), []byte("\x82\x03\x04kept5\x00uid"))
-	f.Add([]byte("/name"), []byte("\xc2\x05\x03\x04kept5\x00uid"))
+	f.Add([]byte("/name"), []byte("\x82\x035\x00uid"))
+	f.Add([]byte("/name"), []byte("\xe2\x05\x035\x00uid"))
 	f.Add([]byte("/name"), []byte("\x42\x055\x00uid"))
 	f.Add([]byte("/name"), []byte("\x42\x80"))
 	f.Fuzz(func(t *testing.T, key, value []byte) {
@@ -56,7 +56,6 @@ func FuzzKnown(f *testing.F) {
 		if err != nil {
 			return
 		}
-		k.Previous = nil // only older versions wrote it here
 		again, err := decodeKnown(appendKnownKey(nil, &k), appendKnown(nil, &k))
 		if err != nil || !reflect.DeepEqual(again, k) {
 			t.Errorf("got %+v and %v, want %+v", again, err, k)
@@ -179,12 +178,12 @@ func TestStoredNames(t *testing.T) {
 		{
 			delta.Entry{Delta: &delta.Delta{Type: delta.Added, Resource: resource, Watch: "w", Object: object, Observed: time.Unix(1, 2)}},
 			`{"t":"ADDED","r":{"Group":"apps","Version":"v1","Resource":"deployments"},"w":"w","o":1000000002,` +
-				`"c":{"v":"apps/v1","k":"Deployment","s":"shop","n":"web","u":"u","r":"7"},"m":3277659657}`, json,
+				`"n":{"v":"apps/v1","k":"Deployment","s":"shop","n":"web","u":"u","r":"7"},"m":3277659657}`, json,
 		},
 		{
 			delta.Entry{Delta: &delta.Delta{Type: delta.Added, Resource: resource, Watch: "w", Object: object.WithChangedBy([]byte(`[{"manager":"a"}]`)), Observed: time.Unix(1, 2)}},
 			`{"t":"ADDED","r":{"Group":"apps","Version":"v1","Resource":"deployments"},"w":"w","o":1000000002,` +
-				`"c":{"v":"apps/v1","k":"Deployment","s":"shop","n":"web","u":"u","r":"7"},"q":[{"manager":"a"}],"m":3277659657}`, json,
+				`"n":{"v":"apps/v1","k":"Deployment","s":"shop","n":"web","u":"u","r":"7"},"q":[{"manager":"a"}],"m":3277659657}`, json,
 		},
 	} {
 		data := append(binary.AppendUvarint(nil, uint64(len(tt.head))), tt.head...)
@@ -241,21 +240,20 @@ func TestEntryKeepsWhatAPipelineMade(t *testing.T) {
 	}
 }
 
-// Older versions of the program kept what is retained of an object beside its known version.
-func TestPreviousOfAnOlderVersion(t *testing.T) {
+// What is retained of an object stays until the object is gone, or nothing is to be retained of it.
+func TestPrevious(t *testing.T) {
 	s, err := Open(t.TempDir(), func(message string, err error) { t.Fatal(message, err) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	write := func(put delta.Known) {
+	known := delta.Known{Namespace: "ns", Name: "a", Version: delta.NewVersion("uid", "5")}
+	write := func(want string, change delta.WatchChange) {
 		t.Helper()
-		if err := s.Commit(&Commit{Watches: []delta.WatchChange{{Watch: "w", Meta: []byte("{}"), Put: []delta.Known{put}}}}); err != nil {
+		change.Watch, change.Meta = "w", []byte("{}")
+		if err := s.Commit(&Commit{Watches: []delta.WatchChange{change}}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	check := func(want string) {
-		t.Helper()
 		previous, err := s.Previous("w", "ns", "a")
 		if err != nil || string(previous) != want {
 			t.Errorf("got %q, %v; want %q", previous, err, want)
@@ -269,20 +267,17 @@ func TestPreviousOfAnOlderVersion(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	known := delta.Known{Namespace: "ns", Name: "a", Version: delta.NewVersion("uid", "5")}
-	write(known)
-	check("")
-	err = s.db.Update(func(tx *bolt.Tx) error {
-		return tx.Bucket(watchesBucket).Bucket([]byte("w")).Bucket(knownBucket).Put([]byte("ns/a"), []byte("\x82\x03\x04kept5\x00uid"))
-	})
-	if err != nil {
-		t.Fatal(err)
+	put := func(retained bool, previous string) delta.WatchChange {
+		k := known
+		if k.Retained = retained; previous != "" {
+			k.Previous = []byte(previous)
+		}
+		return delta.WatchChange{Put: []delta.Known{k}}
 	}
-	check("kept")
-	known.Filtered, known.Retained = 1, true
-	write(known)
-	check("kept")
-	known.Retained = false
-	write(known)
-	check("")
+	write("", put(false, ""))
+	write("kept", put(true, "kept"))
+	write("kept", put(true, "")) // the file has it
+	write("", put(false, ""))
+	write("again", put(true, "again"))
+	write("", delta.WatchChange{Remove: []delta.Known{known}})
 }

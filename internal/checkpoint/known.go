@@ -12,14 +12,15 @@ import (
 
 var errKnown = errors.New("malformed known object")
 
-// A known object is <namespace>/<name> → a first byte, then, if its flag is set, Due (knownDue), then Filtered and the length of
-// Previous (knownMore), then the resource version and the uid: packed if they are a number and a UUID (knownCompact), else as text
-// (knownText). Only older versions wrote a Previous here; now the length is 0, and it is under the same key in previousBucket.
+// A known object is <namespace>/<name> → a first byte, then Due if the byte has the flag knownDue, then Filtered if it has knownFiltered,
+// then the resource version and the uid: packed if they are a number and a UUID (knownCompact), else as text (knownText). If it has
+// knownRetained, what is retained of the object is under the same key in previousBucket.
 const (
-	knownCompact = 1
-	knownText    = 2
-	knownDue     = 0x40
-	knownMore    = 0x80
+	knownCompact  = 1
+	knownText     = 2
+	knownRetained = 0x20
+	knownDue      = 0x40
+	knownFiltered = 0x80
 )
 
 func appendKnownKey(b []byte, k *delta.Known) []byte {
@@ -33,19 +34,21 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 	if compact {
 		kind = knownCompact
 	}
+	if k.Retained {
+		kind |= knownRetained
+	}
 	if k.Due != 0 {
 		kind |= knownDue
 	}
 	if k.Filtered != 0 {
-		kind |= knownMore
+		kind |= knownFiltered
 	}
 	b = append(b, kind)
 	if k.Due != 0 {
 		b = binary.AppendUvarint(b, k.Due)
 	}
-	if kind&knownMore != 0 {
+	if k.Filtered != 0 {
 		b = binary.AppendUvarint(b, k.Filtered)
-		b = binary.AppendUvarint(b, 0)
 	}
 	if compact {
 		b = binary.AppendUvarint(b, number)
@@ -55,7 +58,7 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 	return append(b, k.Version.UID()...)
 }
 
-// decodeKnown reads a known object. Its Previous shares memory with the value.
+// decodeKnown reads a known object, without what is retained of it.
 func decodeKnown(key, value []byte) (delta.Known, error) {
 	namespace, name, ok := bytes.Cut(key, []byte("/"))
 	if !ok || len(value) == 0 {
@@ -64,16 +67,14 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 	k := delta.Known{Namespace: string(namespace), Name: string(name)}
 	in := reader{rest: value}
 	kind := in.byte()
+	k.Retained = kind&knownRetained != 0
 	if kind&knownDue != 0 {
 		k.Due = in.uvarint()
 	}
-	if kind&knownMore != 0 {
+	if kind&knownFiltered != 0 {
 		k.Filtered = in.uvarint()
-		if previous := in.bytes(); len(previous) > 0 {
-			k.Previous = previous
-		}
 	}
-	switch kind &^ (knownDue | knownMore) {
+	switch kind &^ (knownRetained | knownDue | knownFiltered) {
 	case knownCompact:
 		version := in.uvarint()
 		if len(in.rest) != 16 {

@@ -278,31 +278,14 @@ func (s *Store) Known(id string, yield func(delta.Known)) error {
 		if watch == nil {
 			return nil
 		}
-		retained := func([]byte) bool { return false }
-		if previous := watch.Bucket(previousBucket); previous != nil {
-			retained = ascending(previous.Cursor())
-		}
 		return watch.Bucket(knownBucket).ForEach(func(key, value []byte) error {
 			k, err := decodeKnown(key, value)
 			if err == nil {
-				k.Retained = retained(key) || k.Previous != nil
-				k.Previous = nil
 				yield(k)
 			}
 			return err
 		})
 	})
-}
-
-// ascending returns a function that reports whether the cursor's bucket has a key. Its calls must be in ascending order.
-func ascending(cursor *bolt.Cursor) func(key []byte) bool {
-	at, _ := cursor.First()
-	return func(key []byte) bool {
-		for at != nil && bytes.Compare(at, key) < 0 {
-			at, _ = cursor.Next()
-		}
-		return bytes.Equal(at, key)
-	}
 }
 
 // Previous returns what is retained of an object of a watch, compressed; nil for nothing.
@@ -313,14 +296,7 @@ func (s *Store) Previous(id, namespace, name string) (packed []byte, err error) 
 		if watch == nil {
 			return nil
 		}
-		if value := watch.Bucket(knownBucket).Get(key); value != nil {
-			known, err := decodeKnown(key, value)
-			if err != nil {
-				return err
-			}
-			packed = bytes.Clone(known.Previous)
-		}
-		if previous := watch.Bucket(previousBucket); packed == nil && previous != nil {
+		if previous := watch.Bucket(previousBucket); previous != nil {
 			packed = bytes.Clone(previous.Get(key))
 		}
 		return nil

@@ -23,9 +23,8 @@ const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // Object is one version of one Kubernetes object: the JSON that the API server sent, and the few fields of its
 // metadata that kubeferry needs. It is immutable, and may be used by several goroutines at once.
 type Object struct {
-	raw       []byte
-	fields    fields
-	rewritten bool
+	raw    []byte
+	fields fields
 	// bare is the object without managedFields, once it was made.
 	bare atomic.Pointer[Object]
 	// redacted is what Redacted returned.
@@ -148,13 +147,10 @@ func (o *Object) Identity() *Object {
 // WithJSON returns an object with the same identity and other JSON: what a pipeline made of the object. The JSON is not
 // read, and may lack any field.
 func (o *Object) WithJSON(raw []byte) *Object {
-	rewritten := &Object{raw: raw, fields: o.fields, rewritten: true}
+	rewritten := &Object{raw: raw, fields: o.fields}
 	rewritten.fields.managed = span{}
 	return rewritten
 }
-
-// Rewritten reports whether [Object.WithJSON] made the object. Then its JSON may lack its identity.
-func (o *Object) Rewritten() bool { return o.rewritten }
 
 // JSON returns the bytes of the object. The caller must not modify them.
 func (o *Object) JSON() []byte { return o.raw }
@@ -210,7 +206,7 @@ func (o *Object) Redacted(by any, redact func(*Object) (*Object, error)) (*Objec
 // Uncached returns a copy of the object that does not hold the results of [Object.WithoutManagedFields] and [Object.Redacted]. It shares the
 // JSON with the object.
 func (o *Object) Uncached() *Object {
-	return &Object{raw: o.raw, fields: o.fields, rewritten: o.rewritten}
+	return &Object{raw: o.raw, fields: o.fields}
 }
 
 // withoutManagedFields copies the JSON, but for the member.
