@@ -254,10 +254,7 @@ func unpacked(tb testing.TB, dir string) string {
 	}()
 	var text strings.Builder
 	for pipeline := range store.Logs() {
-		entries, err := store.ReadLog(pipeline)
-		if err != nil {
-			tb.Fatal(err)
-		}
+		entries := readLog(tb, store, pipeline)
 		if pipeline == "open" {
 			continue
 		}

@@ -400,9 +400,9 @@ func (w *world) heal(rt *rapid.T) {
 		rt.Fatal(err)
 	}
 	for name, size := range logs.Logs() {
-		entries, err := logs.ReadLog(name)
-		if size.Entries != 0 || size.Bytes != 0 || len(entries) != 0 || err != nil {
-			rt.Errorf("the log of %s: %+v, %d entries, %v", name, size, len(entries), err)
+		flows, err := logs.Flows(name)
+		if size.Entries != 0 || size.Bytes != 0 || len(flows) != 0 || err != nil {
+			rt.Errorf("the log of %s: %+v, the flows %v, %v", name, size, flows, err)
 		}
 	}
 	if err := logs.Close(); err != nil {
