@@ -13,21 +13,17 @@ import (
 // there.
 type Changes []byte
 
-// What a change does. Each is a byte, followed by byte strings, each with its length before it.
+// What a change does. Each is a byte, followed by byte strings, each with its length before it. A bucket that does not exist is made.
 const (
-	changeEnter  = 'B' // the number of names, the names: the bucket that what follows is about
-	changeMake   = 'M' // makes that bucket, if it does not exist
+	changeTop    = 'T' // the name of a bucket at the top of the file: what follows is about it
+	changeInto   = 'I' // the name of a bucket in the one before: what follows is about it
 	changePut    = 'P' // key, value
 	changeRemove = 'R' // key
 	changeDrop   = 'D' // the name of a bucket in it
 )
 
-// Changes are collected in chunks, each twice as large as the one before, between these sizes: none is ever copied to grow. What
-// takes more than the largest has a chunk of its own.
-const (
-	smallestChunk = 4 << 10
-	largestChunk  = 1 << 20
-)
+// chunkSize is how long a chunk of changes is before the next one begins.
+const chunkSize = 1 << 20
 
 // recorder collects what a commit changes. A nil recorder collects nothing.
 type recorder struct {
@@ -45,22 +41,21 @@ func (r *recorder) add(b *bucket, kind byte, fields ...[]byte) {
 	if r == nil {
 		return
 	}
-	need := 64 // for the lengths, and the names of the bucket
-	for _, field := range fields {
-		need += len(field)
-	}
-	if len(r.chunk)+need > cap(r.chunk) {
-		size := max(need, min(2*cap(r.chunk), largestChunk), smallestChunk)
-		r.end()
-		r.chunk = make(Changes, 0, size)
-	}
-	if r.inside != b {
-		r.inside = b
-		r.chunk = appendEnter(r.chunk, b.path)
-	}
+	r.enter(b)
 	r.chunk = append(r.chunk, kind)
 	for _, field := range fields {
 		r.chunk = appendBytes(r.chunk, field)
+	}
+	if len(r.chunk) >= chunkSize {
+		r.end()
+	}
+}
+
+// enter makes a bucket the one that what follows is about.
+func (r *recorder) enter(b *bucket) {
+	if r != nil && r.inside != b {
+		r.inside = b
+		r.chunk = appendEnter(r.chunk, b.path)
 	}
 }
 
@@ -73,9 +68,12 @@ func (r *recorder) end() []Changes {
 }
 
 func appendEnter(c Changes, path [][]byte) Changes {
-	c = binary.AppendUvarint(append(c, changeEnter), uint64(len(path)))
-	for _, name := range path {
-		c = appendBytes(c, name)
+	for n, name := range path {
+		kind := byte(changeInto)
+		if n == 0 {
+			kind = changeTop
+		}
+		c = appendBytes(append(c, kind), name)
 	}
 	return c
 }
@@ -122,7 +120,7 @@ func (b *bucket) CreateBucketIfNotExists(name []byte) (*bucket, error) {
 			return nil, err
 		}
 		made := b.child(name, found)
-		b.to.add(made, changeMake)
+		b.to.enter(made)
 		return made, nil
 	}
 	return b.child(name, found), nil
@@ -140,62 +138,29 @@ var errChanges = errors.New("malformed changes of a state file")
 
 // apply writes the changes.
 func (c Changes) apply(tx *bolt.Tx) error {
-	var path [][]byte
-	var inside *bolt.Bucket // nil until it is needed, or if it does not exist
-	enter := func(create bool) error {
-		if len(path) == 0 {
+	var inside *bolt.Bucket
+	in := reader{rest: c}
+	for len(in.rest) > 0 {
+		kind, key, value := in.byte(), in.bytes(), []byte(nil)
+		if kind == changePut {
+			value = in.bytes()
+		}
+		if in.bad || inside == nil && kind != changeTop {
 			return errChanges
 		}
-		if inside != nil {
-			return nil
-		}
-		b, err := tx.Cursor().Bucket(), error(nil) // the root
-		for _, name := range path {
-			if b == nil || err != nil {
-				break
-			}
-			if found := b.Bucket(name); found != nil || !create {
-				b = found
-				continue
-			}
-			b, err = b.CreateBucket(name)
-		}
-		if b != nil {
-			b.FillPercent = 0.9 // keys come in order, as the leader wrote them
-		}
-		inside = b
-		return err
-	}
-	in := reader{rest: c}
-	for len(in.rest) > 0 && !in.bad {
-		kind := in.byte()
 		var err error
 		switch kind {
-		case changeEnter:
-			n := in.uvarint()
-			if n == 0 || n > 8 {
-				return errChanges
-			}
-			path, inside = path[:0:0], nil
-			for range n {
-				path = append(path, in.bytes())
-			}
-		case changeMake:
-			err = enter(true)
+		case changeTop:
+			inside, err = tx.CreateBucketIfNotExists(key)
+		case changeInto:
+			inside, err = inside.CreateBucketIfNotExists(key)
 		case changePut:
-			key, value := in.bytes(), in.bytes()
-			if err = enter(true); err == nil && inside != nil && !in.bad {
-				err = inside.Put(key, value)
-			}
+			err = inside.Put(key, value)
 		case changeRemove:
-			key := in.bytes()
-			if err = enter(false); err == nil && inside != nil && !in.bad {
-				err = inside.Delete(key)
-			}
+			err = inside.Delete(key)
 		case changeDrop:
-			name := in.bytes()
-			if err = enter(false); err == nil && inside != nil && !in.bad && inside.Bucket(name) != nil {
-				err = inside.DeleteBucket(name)
+			if inside.Bucket(key) != nil {
+				err = inside.DeleteBucket(key)
 			}
 		default:
 			return errChanges
@@ -203,9 +168,7 @@ func (c Changes) apply(tx *bolt.Tx) error {
 		if err != nil {
 			return fmt.Errorf("apply a change: %w", err)
 		}
-	}
-	if in.bad {
-		return errChanges
+		inside.FillPercent = 0.9 // keys come in order, as the leader wrote them
 	}
 	return nil
 }

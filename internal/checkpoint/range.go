@@ -73,6 +73,6 @@ func (r *rangeReader) read(cursor *bolt.Cursor, path [][]byte, from Range) (stop
 // enter writes which bucket the next changes are about. The root holds buckets only.
 func (r *rangeReader) enter(path [][]byte) {
 	if len(path) > 0 {
-		r.changes = append(appendEnter(r.changes, path), changeMake)
+		r.changes = appendEnter(r.changes, path)
 	}
 }
