@@ -41,7 +41,22 @@ func TestErrorsOfTheSystemMayPass(t *testing.T) {
 	}
 }
 
-// So does one that runs out of file descriptors, at whichever file.
+// A first start that finds no room leaves no file that the next one would take for damaged.
+func TestNoRoomForANewFile(t *testing.T) {
+	dir := t.TempDir()
+	var err error
+	errnotest.Fail(t, errnotest.Call{Number: syscall.SYS_PWRITE64}, syscall.ENOSPC, func() {
+		_, err = checkpoint.Open(dir, func(m string, err error) { t.Error(m, err) })
+	})
+	if files := stateFiles(t, dir); !errors.Is(err, syscall.ENOSPC) || len(files) > 0 {
+		t.Errorf("got %v, left %v", err, files)
+	}
+	if _, reports := open(t, dir); len(reports) > 0 {
+		t.Errorf("the next start: %v", reports)
+	}
+}
+
+// A start that runs out of file descriptors, at whichever file, leaves the file as it is too.
 func TestNoFileDescriptorsLeft(t *testing.T) {
 	dir, whole, want := filled(t)
 	var limit syscall.Rlimit

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,10 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/gofrs/flock"
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/internal/durable"
 )
 
@@ -24,81 +23,31 @@ const copySuffix = ".copy"
 type Replica struct {
 	path   string
 	report func(message string, err error)
-	lock   *flock.Flock // of the directory; nil once Lead was called
 
-	info atomic.Pointer[Info] // of db; who stands for election reads it, and does not wait for mu
+	info atomic.Pointer[Info] // of store; who stands for election reads it, and does not wait for mu
 
-	mu   sync.Mutex // guards what follows
-	db   *bolt.DB   // nil for none
-	next *bolt.DB   // the copy that is not whole; nil for none
-	// failed is set if db could not be written once.
-	failed bool
-	// unusable is why the file in the directory cannot be used; it is set aside when a copy takes its place.
-	unusable error
+	mu    sync.Mutex // guards what follows
+	store *Store     // nil once Lead was called
+	next  *bolt.DB   // the copy that is not whole; nil for none
+	// broken is set once store can be neither written nor led with. Another copy may take its place.
+	broken error
 }
 
-// OpenReplica opens a state directory to follow a leader. What is in it is not changed before a copy of the leader's state is
-// whole.
+// OpenReplica opens a state directory, as [Open] does, to follow a leader.
 func OpenReplica(dir string, report func(message string, err error)) (*Replica, error) {
-	lock, err := lockDir(dir)
+	s, err := Open(dir, report)
 	if err != nil {
 		return nil, err
 	}
-	r := &Replica{path: filepath.Join(dir, fileName), report: report, lock: lock}
-	err = r.open()
-	switch {
-	case errors.Is(err, errUnusable):
-		report("the copy of the leader's state cannot be used; waiting for another", err)
-		r.unusable = err
-	case err != nil:
-		return nil, errors.Join(err, lock.Close())
-	}
+	r := &Replica{path: s.path, report: report, store: s}
+	r.setInfo(s.info)
 	return r, nil
 }
 
-// open verifies and opens the file, if there is one.
-func (r *Replica) open() error {
-	switch _, err := os.Stat(r.path); {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return fmt.Errorf("state directory: %w", err)
-	}
-	if err := verify(r.path); err != nil {
-		return err
-	}
-	db, err := openFile(r.path)
-	if err != nil {
-		return err
-	}
-	var info Info
-	err = guarded(func() error {
-		err := db.View(func(tx *bolt.Tx) error {
-			if tx.Bucket(metaBucket) == nil {
-				return nil // nothing was committed
-			}
-			return getJSON(tx.Bucket(metaBucket), metaKey, &info)
-		})
-		if err == nil {
-			db, err = compact(db, r.path, compactFrom, compactPart)
-		}
-		return err
-	})
-	if err != nil {
-		return errors.Join(err, db.Close())
-	}
-	r.db = db
-	r.info.Store(&info)
-	return nil
-}
+func (r *Replica) setInfo(info Info) { r.info.Store(&info) }
 
-// Info returns what the copy holds about the leader's run. It is the zero value for an empty one.
-func (r *Replica) Info() Info {
-	if info := r.info.Load(); info != nil {
-		return *info
-	}
-	return Info{}
-}
+// Info returns what the copy holds about the leader's run.
+func (r *Replica) Info() Info { return *r.info.Load() }
 
 // BeginCopy begins a copy that replaces the one in the directory once it is whole.
 func (r *Replica) BeginCopy() error {
@@ -128,48 +77,50 @@ func (r *Replica) dropCopy() error {
 	return nil
 }
 
-// Apply writes changes in one transaction: to the copy that was begun, or to the one in the directory. stamp is of their last
-// commit, nil while they are ranges.
+// Apply writes changes in one transaction: to the copy that was begun, or to the one in the directory.
 func (r *Replica) Apply(changes []Changes) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	db, info := r.db, Info{}
 	if r.next != nil {
-		db = r.next
+		_, err := apply(r.next, changes)
+		return err
 	}
-	if db == nil {
-		return errors.New("changes without a copy")
+	if err := cmp.Or(r.broken, r.checkRoom(changes)); err != nil {
+		return err
 	}
-	if r.next == nil {
-		if err := r.checkRoom(changes); err != nil {
+	info, err := apply(r.store.db, changes)
+	if err == nil {
+		r.setInfo(info)
+		err = guarded(func() (err error) {
+			r.store.db, err = compact(r.store.db, r.path, compactFollowingFrom, compactFollowing)
 			return err
-		}
+		})
 	}
-	err := guarded(func() error {
+	if errors.Is(err, errUnusable) {
+		r.broken = err
+	}
+	return err
+}
+
+// apply returns what the file holds about the leader's run, if it has that yet.
+func apply(db *bolt.DB, changes []Changes) (info Info, err error) {
+	err = guarded(func() error {
 		return db.Update(func(tx *bolt.Tx) error {
 			for _, c := range changes {
 				if err := c.apply(tx); err != nil {
 					return err
 				}
 			}
-			if r.next != nil {
-				return nil
+			if meta := tx.Bucket(metaBucket); meta != nil && meta.Get(metaKey) != nil {
+				return getJSON(meta, metaKey, &info)
 			}
-			return getJSON(tx.Bucket(metaBucket), metaKey, &info)
+			return nil
 		})
 	})
-	if err == nil && r.next == nil {
-		r.info.Store(&info)
-		err = guarded(func() (err error) {
-			r.db, err = compact(db, r.path, compactFollowingFrom, compactFollowing)
-			return err
-		})
-	}
 	if err != nil {
-		r.failed = r.failed || r.next == nil
-		return fmt.Errorf("write the copy of the leader's state: %w", err)
+		return info, fmt.Errorf("write the copy of the leader's state: %w", err)
 	}
-	return nil
+	return info, nil
 }
 
 // checkRoom returns an error if no second copy would fit beside the one in the directory once changes are written to it. A file never
@@ -194,117 +145,67 @@ func (r *Replica) EndCopy() error {
 	if r.next == nil {
 		return errors.New("no copy was begun")
 	}
-	var info Info
-	err := guarded(func() error {
-		return r.next.View(func(tx *bolt.Tx) error {
-			for _, name := range [][]byte{metaBucket, watchesBucket, logsBucket} {
-				if tx.Bucket(name) == nil {
-					return fmt.Errorf("%w: it has no %s", errChanges, name)
-				}
-			}
-			return getJSON(tx.Bucket(metaBucket), metaKey, &info)
-		})
-	})
-	switch {
-	case err != nil:
-		return err
-	case info.Format > format:
-		return fmt.Errorf("the leader's state has format %d, and this version of kubeferry reads format %d only", info.Format, format)
-	case info.Replica == nil || info.Replica.Lineage == "":
+	copied := &Store{db: r.next, path: r.path, lock: r.store.lock}
+	if err := guarded(copied.read); err != nil {
+		return fmt.Errorf("the leader's state: %w", err)
+	}
+	if stamp := copied.info.Replica; stamp == nil || stamp.Lineage == "" {
 		return fmt.Errorf("%w: no stamp", errChanges)
 	}
 	if err := r.next.Sync(); err != nil {
 		return fmt.Errorf("write the copy of the leader's state: %w", err)
 	}
 	r.next.NoSync = false
-	if err := r.makeRoom(&info); err != nil {
+	if err := r.makeRoom(copied.info.Replica); err != nil {
 		return err
 	}
 	if err := os.Rename(r.path+copySuffix, r.path); err != nil {
 		return err
 	}
-	if r.db != nil {
-		_ = r.db.Close() // nothing was written to it, and its file is gone
-	}
-	r.db, r.next, r.unusable, r.failed = r.next, nil, nil, false
-	r.info.Store(&info)
+	_ = r.store.db.Close() // nothing was written to it since, and its file is gone
+	r.store, r.next, r.broken = copied, nil, nil
+	r.setInfo(copied.info)
 	_ = durable.SyncDir(filepath.Dir(r.path)) // else a loss of power may bring the old file back, which is as good
 	return nil
 }
 
-// makeRoom sets the file in the directory aside if it holds undelivered entries or dead letters that the new one may lack.
-func (r *Replica) makeRoom(next *Info) error {
-	if r.unusable != nil {
-		return r.setAside("it cannot be used; "+whatIsLeft(r.path)+" can be read: see `kubeferry state recover`", r.unusable)
-	}
-	if info := r.Info(); r.db == nil || info.Format == 0 || info.Replica != nil && next.Replica.Includes(*info.Replica) {
+// makeRoom sets the file in the directory aside if it holds undelivered entries or dead letters that the new one may lack. Then the
+// replica is an empty one until the new one is there.
+func (r *Replica) makeRoom(next *Stamp) error {
+	had := r.Info()
+	if had.Format == 0 || r.broken == nil && had.Replica != nil && next.Includes(*had.Replica) { // it is set aside already, or not needed
 		return nil
 	}
-	waiting, letters, err := r.waiting()
-	if err != nil || waiting+letters == 0 {
+	if err := guarded(r.store.read); err != nil {
 		return err
 	}
-	return r.setAside("another replica leads, and did not have its last commits; "+left(waiting, letters)+" are in it", nil)
-}
-
-// setAside leaves the replica empty: if the copy cannot be renamed, another one may be.
-func (r *Replica) setAside(reason string, cause error) error {
-	if err := setAside(r.path, reason, cause, r.report); err != nil {
+	entries, letters := r.store.waiting()
+	if entries+letters == 0 {
+		return nil
+	}
+	reason := "another replica leads, and did not have its last commits; " + left(entries, letters) + " are in it"
+	if err := setAside(r.path, reason, nil, r.report); err != nil {
 		return err
 	}
-	if r.db != nil {
-		_ = r.db.Close() // nothing was written to it since
-	}
-	r.db, r.unusable = nil, nil
-	r.info.Store(nil)
+	r.broken = errors.New("the state file was set aside, and no copy has taken its place")
+	r.setInfo(Info{})
 	return nil
 }
 
-func (r *Replica) waiting() (entries, letters uint64, err error) {
-	err = r.db.View(func(tx *bolt.Tx) error {
-		logs, meta := tx.Bucket(logsBucket), tx.Bucket(metaBucket)
-		if logs == nil {
-			return nil
-		}
-		var size delta.LogSize
-		if meta.Get(deadLettersKey) != nil {
-			if err := getJSON(meta, deadLettersKey, &size); err != nil {
-				return err
-			}
-		}
-		letters = size.Entries
-		return logs.ForEachBucket(func(name []byte) error {
-			err := getJSON(logs, sizeKey(name), &size)
-			entries += size.Entries
-			return err
-		})
-	})
-	return entries, letters, err
-}
-
 // Lead makes the copy the store of a leader, and ends the replica, but for Info. The file is not read again, which may take minutes: it was
-// verified when it was opened, or written by this process since. One that cannot be used is opened as [Open] does, but not compacted.
+// verified when it was opened, or written by this process since.
 func (r *Replica) Lead() (*Store, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err, lock := r.dropCopy(), r.lock
-	r.lock = nil
-	s := &Store{db: r.db, path: r.path, lock: lock, sizes: map[string]delta.LogSize{}}
-	if r.db != nil && !r.failed && guarded(func() error { return s.load(Info{}) }) == nil && err == nil {
-		r.db = nil
-		return s, nil
-	}
-	if r.db != nil {
-		err = errors.Join(err, r.db.Close())
-		r.db = nil
-	}
+	s := r.store
+	r.store = nil
+	err := errors.Join(r.broken, r.dropCopy())
 	if err == nil {
-		s, err = openLocked(r.path, false, r.report)
+		err = guarded(s.read)
 	}
 	if err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(fmt.Errorf("lead with the copy of the last leader's state: %w", err), s.Close())
 	}
-	s.lock = lock
 	return s, nil
 }
 
@@ -313,13 +214,9 @@ func (r *Replica) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := r.dropCopy()
-	if r.db != nil {
-		err = errors.Join(err, r.db.Close())
-		r.db = nil
-	}
-	if r.lock != nil {
-		err = errors.Join(err, r.lock.Close())
-		r.lock = nil
+	if r.store != nil {
+		err = errors.Join(err, r.store.Close())
+		r.store = nil
 	}
 	return err
 }

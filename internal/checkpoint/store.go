@@ -13,7 +13,6 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
-	"github.com/kubeferry/kubeferry/internal/durable"
 )
 
 const (
@@ -93,7 +92,14 @@ func openLocked(path string, compacts bool, report func(message string, err erro
 
 // Renew closes the store, sets its file aside for the reason given, and opens an empty one. What the file held is lost.
 func (s *Store) Renew(reason string, info Info, report func(message string, err error)) (*Store, error) {
-	renewed, err := s.renew(reason, info, report)
+	err := s.db.Close()
+	if err == nil {
+		err = setAside(s.path, reason+"; "+left(s.waiting())+" are in it", nil, report)
+	}
+	var renewed *Store
+	if err == nil {
+		renewed, err = open(s.path, info, false)
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.lock.Close())
 	}
@@ -101,19 +107,12 @@ func (s *Store) Renew(reason string, info Info, report func(message string, err 
 	return renewed, nil
 }
 
-func (s *Store) renew(reason string, info Info, report func(message string, err error)) (*Store, error) {
-	waiting := uint64(0)
+// waiting returns how many undelivered entries and dead letters there are.
+func (s *Store) waiting() (entries, letters uint64) {
 	for _, log := range s.sizes {
-		waiting += log.Entries
+		entries += log.Entries
 	}
-	if err := s.db.Close(); err != nil {
-		return nil, err
-	}
-	reason += "; " + left(waiting, s.deadLetters.Entries) + " are in it"
-	if err := setAside(s.path, reason, nil, report); err != nil {
-		return nil, err
-	}
-	return open(s.path, info, false)
+	return entries, s.deadLetters.Entries
 }
 
 // open opens the file. A new one begins with fresh.
@@ -121,14 +120,15 @@ func open(path string, fresh Info, compacts bool) (s *Store, err error) {
 	if err := verify(path); err != nil {
 		return nil, err
 	}
-	if err := begin(path); err != nil {
-		return nil, fmt.Errorf("begin %s: %w", path, err)
-	}
+	_, missing := os.Stat(path)
 	db, err := openFile(path)
 	if err != nil {
+		if errors.Is(missing, fs.ErrNotExist) {
+			_ = os.Remove(path) // there was no room for the first pages: it would count as one that was cut short
+		}
 		return nil, err
 	}
-	s = &Store{db: db, path: path, sizes: map[string]delta.LogSize{}}
+	s = &Store{db: db, path: path}
 	err = guarded(func() (err error) {
 		if err = s.load(fresh); err == nil && compacts {
 			s.db, err = compact(db, path, compactFrom, compactPart)
@@ -147,40 +147,32 @@ func openFile(path string) (*bolt.DB, error) {
 	return openBolt(path, &bolt.Options{NoFreelistSync: true, FreelistType: bolt.FreelistMapType})
 }
 
-// begin makes an empty file if there is none. bbolt makes one of no bytes and then writes it: a start that is killed
-// in between, or finds the disk full, would leave what looks like a file that was cut short. So it is made under another name.
-func begin(path string) error {
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+// load reads what the last run left. A new file begins with fresh.
+func (s *Store) load(fresh Info) error {
+	if err := s.read(); err != nil || s.info.Format != 0 {
 		return err
 	}
-	scratch, err := os.MkdirTemp(filepath.Dir(path), fileName+".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(scratch)
-	name := filepath.Join(scratch, fileName)
-	db, err := openFile(name)
-	if err != nil {
-		return err
-	}
-	if err := db.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(name, path); err != nil {
-		return err
-	}
-	_ = durable.SyncDir(filepath.Dir(path)) // else a loss of power may leave no file, which is a new start
-	return nil
+	s.info = fresh
+	s.info.Format, s.info.Clean, s.info.Lost = format, true, othersAside(s.path)
+	return s.db.Update(func(tx *bolt.Tx) error {
+		for _, name := range [][]byte{metaBucket, watchesBucket, logsBucket} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		return putJSON(tx.Bucket(metaBucket), metaKey, s.info)
+	})
 }
 
-// load reads what the last run left.
-func (s *Store) load(fresh Info) error {
-	err := s.db.View(func(tx *bolt.Tx) (err error) {
+// read reads what the file holds beside watches and entries: nothing if it is new.
+func (s *Store) read() error {
+	s.sizes = map[string]delta.LogSize{}
+	return s.db.View(func(tx *bolt.Tx) (err error) {
 		meta := tx.Bucket(metaBucket)
 		if meta == nil {
 			return nil // new
 		}
-		if s.info, err = readInfo(meta.Get(metaKey), s.path); err != nil {
+		if s.info, err = readInfo(meta.Get(metaKey)); err != nil {
 			return err
 		}
 		logs := tx.Bucket(logsBucket)
@@ -201,31 +193,15 @@ func (s *Store) load(fresh Info) error {
 			return nil
 		})
 	})
-	if err != nil {
-		return err
-	}
-	if s.info.Format != 0 {
-		return nil
-	}
-	s.info = fresh
-	s.info.Format, s.info.Clean, s.info.Lost = format, true, othersAside(s.path)
-	return s.db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{metaBucket, watchesBucket, logsBucket} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-				return err
-			}
-		}
-		return putJSON(tx.Bucket(metaBucket), metaKey, s.info)
-	})
 }
 
 // readInfo returns an error, too, if the file has another format.
-func readInfo(text []byte, path string) (info Info, err error) {
+func readInfo(text []byte) (info Info, err error) {
 	if err := json.Unmarshal(text, &info); err != nil {
 		return info, fmt.Errorf("%w: %w", errUnusable, err)
 	}
 	if info.Format != format {
-		return info, fmt.Errorf("%s has format %d, and this version of kubeferry reads format %d only: start the version that wrote it; %s", path, info.Format, format, leftAlone)
+		return info, fmt.Errorf("it has format %d, and this version of kubeferry reads format %d only", info.Format, format)
 	}
 	return info, nil
 }

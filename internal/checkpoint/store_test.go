@@ -406,18 +406,6 @@ func contents(t *testing.T, s *checkpoint.Store) (all []string) {
 	return all
 }
 
-// A start that finds no room for its file leaves nothing that the next one would take for damaged.
-func TestNewFileIsThereWholeOrNotAtAll(t *testing.T) {
-	dir := t.TempDir()
-	s, _ := open(t, dir)
-	if files := stateFiles(t, dir); len(files) != 1 {
-		t.Errorf("got %v", files)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func stateFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "kubeferry.db*"))

@@ -35,13 +35,16 @@ func verify(path string) error {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil // a new one
-	case err == nil && info.Mode().IsRegular() && info.Size() < smallest: // begin leaves none like that
+	case err == nil && info.Mode().IsRegular() && info.Size() < smallest:
 		return fmt.Errorf("%w: cut short: %d bytes are left", errUnusable, info.Size())
 	}
 	return readFile(path, func(tx *bolt.Tx) error {
 		if meta := tx.Bucket(metaBucket); meta != nil {
-			if _, err := readInfo(meta.Get(metaKey), path); err != nil {
-				return err // of another format, what follows may look like damage
+			switch _, err := readInfo(meta.Get(metaKey)); {
+			case errors.Is(err, errUnusable):
+				return err
+			case err != nil: // what follows may look like damage
+				return fmt.Errorf("read %s: %w: start the version that wrote it; %s", path, err, leftAlone)
 			}
 		}
 		if err := walk(tx.Cursor().Bucket()); err != nil {
