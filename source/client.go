@@ -30,7 +30,7 @@ const answerTimeout = 90 * time.Second
 var errNoAnswer = errors.New("the API server did not answer in time")
 
 // Client sends requests to one API server. It has no client-side rate limit: with a shared one, the list that closes a gap would
-// wait behind discovery requests, and the API server limits its clients itself. Only [Kinds] has one.
+// wait behind discovery requests, and the API server limits its clients itself.
 type Client struct {
 	rest     rest.Interface
 	apart    rest.Interface // opens a connection for each request

@@ -26,8 +26,10 @@ func (w *watcher) gap(ctx context.Context, to uint64, reason delta.GapReason) er
 	}
 	w.lastGap = g
 	w.health.gap(g)
-	w.logger.Warn("a gap record is sent: of the history between two resource versions, something may be missing",
-		"from", w.state.Position, "to", to, "reason", reason)
+	if len(w.options.Pipelines) > 0 {
+		w.logger.Warn("a gap record is sent: of the history between two resource versions, something may be missing",
+			"from", w.state.Position, "to", to, "reason", reason)
+	}
 	return w.health.handOver(ctx, w.at, func(ctx context.Context) error { // an error means that ctx has ended
 		return w.handler.Gap(ctx, g, func() { w.state.changed = true })
 	})

@@ -26,6 +26,27 @@ type Handler interface {
 	Recipient(pipeline int) Recipient
 }
 
+// NoPipelines is the part of a [Handler] that has no pipelines and commits nothing. Delta is missing.
+type NoPipelines struct{}
+
+// Gap implements [Handler].
+func (NoPipelines) Gap(_ context.Context, _ *delta.Gap, record func()) error {
+	record()
+	return nil
+}
+
+// Update implements [Handler].
+func (NoPipelines) Update(change func()) { change() }
+
+// Exclusive implements [Handler].
+func (NoPipelines) Exclusive(f func()) { f() }
+
+// Commit implements [Handler].
+func (NoPipelines) Commit(context.Context) error { return nil }
+
+// Recipient implements [Handler]. There is none.
+func (NoPipelines) Recipient(int) Recipient { return nil }
+
 // Recipient is one pipeline, as its snapshots see it. Several goroutines may call it.
 type Recipient interface {
 	// Offer is [Handler.Delta] for a record of a snapshot, but it never blocks: it sends nothing and returns false while the

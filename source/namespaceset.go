@@ -16,6 +16,7 @@ var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespace
 // namespaceSet is the namespaces that a selector selects. It is the handler of a watch of its own, which has no pipelines: so a namespace
 // leaves the set only by an event, or because a complete list does not have it.
 type namespaceSet struct {
+	NoPipelines
 	watch *Source
 	wake  func()
 
@@ -57,21 +58,3 @@ func (n *namespaceSet) Delta(_ context.Context, d *delta.Delta, _ Recipients, re
 	n.wake()
 	return nil
 }
-
-// Gap implements [Handler].
-func (n *namespaceSet) Gap(_ context.Context, _ *delta.Gap, record func()) error {
-	record()
-	return nil
-}
-
-// Update implements [Handler]. Nothing is committed.
-func (n *namespaceSet) Update(change func()) { change() }
-
-// Exclusive implements [Handler].
-func (n *namespaceSet) Exclusive(f func()) { f() }
-
-// Commit implements [Handler].
-func (n *namespaceSet) Commit(context.Context) error { return nil }
-
-// Recipient implements [Handler]. There is none.
-func (n *namespaceSet) Recipient(int) Recipient { return nil }

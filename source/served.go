@@ -14,7 +14,6 @@ import (
 // Served is a resource that can be watched, in one version.
 type Served struct {
 	schema.GroupVersionResource
-	Kind string
 	// Names are its plural, its singular, its kind in lower case, and its short names.
 	Names      []string
 	Namespaced bool
@@ -43,7 +42,7 @@ func (c *Client) Served(ctx context.Context, only ...string) (served []Served, f
 				continue
 			}
 			served = append(served, Served{
-				gv.WithResource(r.Name), r.Kind, append([]string{r.Name, r.SingularName, strings.ToLower(r.Kind)}, r.ShortNames...), r.Namespaced,
+				gv.WithResource(r.Name), append([]string{r.Name, r.SingularName, strings.ToLower(r.Kind)}, r.ShortNames...), r.Namespaced,
 			})
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/app"
 	"github.com/kubeferry/kubeferry/cmd/exporter/rbac"
@@ -12,7 +11,6 @@ import (
 
 func newRBAC() *cobra.Command {
 	var file, kubeconfig, kubeContext string
-	var involved []string
 	grant := rbac.Grant{}
 	command := &cobra.Command{
 		Use:   "rbac",
@@ -21,11 +19,9 @@ func newRBAC() *cobra.Command {
 for each of these namespaces. Else it prints a ClusterRole. Each has a binding to the ServiceAccount. It needs no cluster, unless resources
 have short names such as deploy. It needs only those variables and files on which the rights depend.
 
-A pipeline with enrich needs the resources that Events are about. By default these are the kinds about which the controllers of Kubernetes
-write Events. --involved names others. Leave Secrets out: whoever may list them may also read them.`,
+A pipeline with enrich needs the resources that Events are about: those in enrichment.resources.`,
 		Example: `  kubeferry rbac --config kubeferry.yaml | kubectl apply -f -
-  kubeferry rbac --config kubeferry.yaml --namespace audit --service-account runner
-  kubeferry rbac --config kubeferry.yaml --involved pods,deployments.apps`,
+  kubeferry rbac --config kubeferry.yaml --namespace audit --service-account runner`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			loaded, err := loadPartly(file, "the rights may depend on it")
@@ -41,14 +37,7 @@ write Events. --involved names others. Leave Secrets out: whoever may list them 
 					return err
 				}
 			}
-			about := rbac.Involved()
-			if command.Flags().Changed("involved") {
-				about = nil
-				for _, name := range involved {
-					about = append(about, schema.ParseGroupResource(name))
-				}
-			}
-			rules := rbac.Needed(loaded, about, rbac.Replicas(loaded, grant)...)
+			rules := rbac.Needed(loaded, append(rbac.Replicas(loaded, grant), rbac.Enrichment(loaded)...)...)
 			fmt.Fprintf(command.OutOrStdout(), "# The rights that %s needs, made by `kubeferry rbac`.\n", file)
 			return rbac.Write(command.OutOrStdout(), rules, grant)
 		},
@@ -58,6 +47,5 @@ write Events. --involved names others. Leave Secrets out: whoever may list them 
 	command.Flags().StringVar(&grant.Name, "name", "kubeferry", "`name` of the Roles, the ClusterRole and the bindings")
 	command.Flags().StringVarP(&grant.Namespace, "namespace", "n", "kubeferry", "`namespace` of the ServiceAccount")
 	command.Flags().StringVar(&grant.ServiceAccount, "service-account", "kubeferry", "`name` of the ServiceAccount that kubeferry runs as")
-	command.Flags().StringSliceVar(&involved, "involved", nil, "`resources` that Events are about, as kubectl names them: pods, deployments.apps")
 	return command
 }

@@ -176,7 +176,11 @@ func rowsOf(prefix string, block jsonSchema) (rows []row) {
 
 func rowOf(key string, s jsonSchema, required bool) row {
 	takes, standard := value(s), ""
-	switch given := fmt.Sprintf("`%v`", s.Default); {
+	given := fmt.Sprintf("`%v`", s.Default)
+	if list, ok := s.Default.([]any); ok {
+		given = "`" + strings.Join(strings.Fields(fmt.Sprint(list)), ", ") + "`"
+	}
+	switch {
 	case required:
 		standard = "required"
 	case s.Default == nil || strings.Contains(s.Description, "default"):

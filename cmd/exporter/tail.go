@@ -102,7 +102,7 @@ func loadPartly(file, risk string) (*config.Config, error) {
 		section, _, _ := strings.Cut(warning.Path, ".")
 		section, _, _ = strings.Cut(section, "[")
 		switch section {
-		case "cluster", "sinks", "replication", "redaction", "server", "log", "shutdown", "deadLetters", "enrichment", "previous":
+		case "cluster", "sinks", "replication", "redaction", "server", "log", "shutdown", "deadLetters", "previous":
 		default:
 			if warning.Unset {
 				return nil, fmt.Errorf("%v; %s", warning, risk)

@@ -48,6 +48,7 @@ pipelines:
     filters: [{expr: 'object.involvedObject.?labels["app"].orValue("") == "web"'}]
     transforms: [{set: {app: object.involvedObject.labels.app}}, {remove: [involvedObject]}]
 sinks: [{name: all, webhook: {url: %q}}, {name: web, webhook: {url: %q}}]
+enrichment: {resources: [v1/configmaps, v1/nodes, v1/pods, example.com/v1/widgets, v1/secrets, nowhere.example.com/v1/nonesuches]}
 `, namespace, all.URL(), web.URL()))
 	e.WaitReady()
 	r := &reporter{t: t, namespace: namespace, events: objectsIn(t, config, events, namespace), hook: all}
@@ -74,7 +75,6 @@ sinks: [{name: all, webhook: {url: %q}}, {name: web, webhook: {url: %q}}]
 	nobody.SetName("one")
 	nobody.SetUID("4f0c1e10-1267-466d-aa8d-59513e0e4c45")
 
-	// Every kind begins with a miss or two.
 	for _, object := range []*unstructured.Unstructured{first, pod, widget} {
 		event, about := r.until(object, func(about map[string]any) bool { return about["metadataKnown"] == nil })
 		if got := fmt.Sprint(about["labels"], about["annotations"], about["ownerReferences"]); got !=
@@ -91,7 +91,6 @@ sinks: [{name: all, webhook: {url: %q}}, {name: web, webhook: {url: %q}}]
 		})
 	}
 	// What cannot be known is marked, and arrives nevertheless.
-	forbidden := e.Answered("403")
 	for _, object := range []*unstructured.Unstructured{secret, nobody} {
 		for range 3 {
 			if _, about := r.report(object); about["metadataKnown"] != false || about["labels"] != nil {
@@ -99,17 +98,12 @@ sinks: [{name: all, webhook: {url: %q}}, {name: web, webhook: {url: %q}}]
 			}
 		}
 	}
-	e.WaitLogged(wide, "cannot be read", "Secret", "forbidden", "list and watch")
-	e.WaitLogged(wide, "cannot be read", "Nonesuch", "no such resource")
-	e.WaitAnswered("403", forbidden+3) // several attempts
-	warnings := map[any]int{}
-	for _, line := range e.Logged("cannot be read") {
-		if line["level"] == "WARN" {
-			warnings[line["kind"]]++
+	e.WaitLogged(wide, "forbidden to watch", "enrichment", "v1/secrets", "verbs: [list, watch]")
+	e.WaitLogged(wide, "does not exist yet", "enrichment", "nowhere.example.com/v1/nonesuches")
+	for _, w := range e.Status().Enrichment {
+		if want := w.Resource != "v1/secrets" && w.Resource != "nowhere.example.com/v1/nonesuches"; (w.State == "watching") != want {
+			t.Errorf("%s is %s: %s", w.Resource, w.State, w.Error)
 		}
-	}
-	if warnings["Secret"] != 1 || warnings["Nonesuch"] != 1 {
-		t.Errorf("%v warnings, want one for each kind that cannot be read", warnings)
 	}
 
 	// A difference is one of the Event, also when the object changed meanwhile.
@@ -118,7 +112,7 @@ sinks: [{name: all, webhook: {url: %q}}, {name: web, webhook: {url: %q}}]
 	r.until(first, func(about map[string]any) bool { return fmt.Sprint(about["labels"]) == "map[app:shop]" })
 	r.events.Patch(event, map[string]any{"count": 2})
 	modified := r.wait(event, "MODIFIED")
-	if about := involved(modified); fmt.Sprint(about["labels"]) != "map[app:shop]" || !strings.Contains(string(modified.Patch), `"/count"`) ||
+	if about := aboutOf(modified); fmt.Sprint(about["labels"]) != "map[app:shop]" || !strings.Contains(string(modified.Patch), `"/count"`) ||
 		strings.Contains(string(modified.Patch), "involvedObject") {
 		t.Errorf("%v, with the patch %s", about, modified.Patch)
 	}
@@ -156,7 +150,7 @@ sinks: [{name: all, webhook: {url: %q}}, {name: web, webhook: {url: %q}}]
 				"apiVersion": "v1", "kind": about.GetKind(), "namespace": involvedNamespace, "name": about.GetName(), "uid": string(about.GetUID()),
 			},
 		})
-		if about := involved(r.wait(event, "ADDED")); about["metadataKnown"] != false || about["labels"] != nil {
+		if about := aboutOf(r.wait(event, "ADDED")); about["metadataKnown"] != false || about["labels"] != nil {
 			t.Errorf("a forged Event gets %v", about)
 		}
 	}
@@ -196,7 +190,7 @@ func (r *reporter) report(object *unstructured.Unstructured) (event string, abou
 			"name": object.GetName(), "uid": string(object.GetUID()),
 		},
 	})
-	return event, involved(r.wait(event, "ADDED"))
+	return event, aboutOf(r.wait(event, "ADDED"))
 }
 
 // until writes Events about an object until a record has the wanted metadata.
@@ -226,7 +220,7 @@ func (r *reporter) wait(event, typ string) (found jsonRecord) {
 	return found
 }
 
-func involved(record jsonRecord) map[string]any {
+func aboutOf(record jsonRecord) map[string]any {
 	about, _ := record.Object["involvedObject"].(map[string]any)
 	return maps.Clone(about)
 }

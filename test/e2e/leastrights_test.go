@@ -18,12 +18,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// involvedKinds are the kinds that Events are about for which `kubeferry rbac` grants for `enrich`.
-var involvedKinds = map[string]string{
-	"nodes": "v1/Node", "persistentvolumeclaims": "v1/PersistentVolumeClaim", "pods": "v1/Pod", "services": "v1/Service",
-	"daemonsets": "apps/v1/DaemonSet", "deployments": "apps/v1/Deployment", "replicasets": "apps/v1/ReplicaSet",
-	"statefulsets": "apps/v1/StatefulSet", "horizontalpodautoscalers": "autoscaling/v2/HorizontalPodAutoscaler",
-	"cronjobs": "batch/v1/CronJob", "jobs": "batch/v1/Job", "poddisruptionbudgets": "policy/v1/PodDisruptionBudget",
+// involved are the resources whose metadata is read for `enrich` by default.
+var involved = []string{
+	"cronjobs", "daemonsets", "deployments", "horizontalpodautoscalers", "jobs", "nodes", "persistentvolumeclaims", "poddisruptionbudgets",
+	"pods", "replicasets", "services", "statefulsets",
 }
 
 // TestExtendedLeastRights runs kubeferry with the rights that `kubeferry rbac` prints for a configuration, and no other: it misses
@@ -32,7 +30,6 @@ func TestExtendedLeastRights(t *testing.T) {
 	t.Parallel()
 	one, two := newNamespace(t, "least"), newNamespace(t, "least")
 	absent := unique("gadgets") // no CRD defines it
-	reportInvolved(t, one)
 	for name, test := range map[string]struct {
 		config string
 		needed []string // resources, once for each rule; those in one item are taken away together
@@ -65,15 +62,15 @@ func TestExtendedLeastRights(t *testing.T) {
 		},
 		"enrich": {
 			fmt.Sprintf("sources: [{name: s, resources: [v1/events], namespaces: {include: [%s, default]}}]", one),
-			[]string{"events", "events", strings.Join(slices.Sorted(maps.Keys(involvedKinds)), " ")},
+			[]string{"events", "events", strings.Join(involved, " ")},
 			nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			beside(t)
-			enrich, kinds := "", 0
+			enrich, enriched := "", 0
 			if name == "enrich" {
-				enrich, kinds = ", enrich: involvedObject", len(involvedKinds)
+				enrich, enriched = ", enrich: involvedObject", len(involved)
 			}
 			config := test.config + fmt.Sprintf("\npipelines: [{name: p, sink: out%s}]\nsinks: [{name: out, stdout: {}}]\n", enrich)
 			roles := printedRights(t, config)
@@ -88,7 +85,7 @@ func TestExtendedLeastRights(t *testing.T) {
 			}
 
 			e := startExporter(t, grant(t, roles), config)
-			eventually(t, wide, "nothing is missing", func() error { return missingRights(e, kinds) })
+			eventually(t, wide, "nothing is missing", func() error { return missingRights(e, enriched) })
 			e.Stop()
 			taken := 0 // of two rules for the same resource, first one and then the other
 			for n, needed := range test.needed {
@@ -98,7 +95,7 @@ func TestExtendedLeastRights(t *testing.T) {
 				resources := strings.Fields(needed)
 				e := startExporter(t, grant(t, less(roles, resources, taken)), config)
 				eventually(t, wide, "a missing right is reported: "+needed, func() error {
-					err := missingRights(e, kinds)
+					err := missingRights(e, enriched)
 					for _, resource := range resources {
 						if err == nil || !strings.Contains(err.Error(), resource) {
 							return fmt.Errorf("%s: got %w", resource, err)
@@ -113,36 +110,22 @@ func TestExtendedLeastRights(t *testing.T) {
 }
 
 // missingRights returns what a kubeferry reports to be missing; nil once every watch is open, or waits for its resource to be
-// served, and so many kinds that Events are about can be read.
-func missingRights(e *exporter, kinds int) error {
+// served, also those of so many resources that Events are about.
+func missingRights(e *exporter, enriched int) error {
 	var errs []error
-	for _, w := range e.Status().Watches {
+	status := e.Status()
+	for _, w := range append(status.Watches, status.Enrichment...) {
 		if !w.Ready || strings.Contains(w.Error, "forbidden") || strings.Contains(w.Error, "not known") {
 			errs = append(errs, fmt.Errorf("%s in %s: %s %s", w.Resource, w.Namespace, w.State, w.Error))
 		}
 	}
-	for _, line := range append(e.Logged("cannot tell whether the state directory"), e.Logged("that Events are about cannot be read")...) {
+	for _, line := range e.Logged("cannot tell whether the state directory") {
 		errs = append(errs, fmt.Errorf("%v %v", line["err"], line["rule"]))
 	}
-	if known := len(e.Logged("that Events are about are known")); known < kinds {
-		errs = append(errs, fmt.Errorf("%d of %d kinds are known", known, kinds))
+	if found := len(status.Enrichment); found != enriched {
+		errs = append(errs, fmt.Errorf("%d resources that Events are about, want %d", found, enriched))
 	}
 	return errors.Join(errs...)
-}
-
-// reportInvolved makes an Event about an object of each kind in involvedKinds.
-func reportInvolved(t *testing.T, namespace string) {
-	t.Helper()
-	for resource, kind := range involvedKinds {
-		n := strings.LastIndex(kind, "/")
-		in, about := namespace, map[string]any{"apiVersion": kind[:n], "kind": kind[n+1:], "name": "x", "namespace": namespace, "uid": "u"}
-		if resource == "nodes" { // as the kubelet reports
-			in = "default"
-			delete(about, "namespace")
-			about["uid"] = "x"
-		}
-		objectsIn(t, plane(t).Config(), events, in).Create(unique(resource), map[string]any{"involvedObject": about, "reason": "Tested", "type": "Normal"})
-	}
 }
 
 // right is what a rule grants on one resource.

@@ -11,19 +11,22 @@ import (
 
 // status is what /status shows.
 type status struct {
-	Problems []string
-	Watches  []struct {
-		Source, Resource, Namespace, State, Error, Position string
-		Known                                               int
-		Ready, Blocked                                      bool
-	}
-	Pipelines []struct {
+	Problems            []string
+	Watches, Enrichment []watchStatus
+	Pipelines           []struct {
 		Name                                           string
 		Received, Filtered, Delivered, Waiting, OnDisk uint64
 		Dead                                           map[string]uint64
 		Bytes                                          int64
 		State, LastError                               string
 	}
+}
+
+// watchStatus is what /status shows of a watch.
+type watchStatus struct {
+	Source, Resource, Namespace, State, Error, Position string
+	Known                                               int
+	Ready, Blocked                                      bool
 }
 
 // Status reads /status.

@@ -79,10 +79,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	}
 	running.onStop("sinks", func(ctx context.Context) { CloseSinks(ctx, opened, logger) })
 
-	enricher, err := newEnricher(loaded, cluster, client, registry, logger)
-	if err != nil {
-		return err
-	}
+	enricher := newEnricher(loaded, client, registry, logger)
 	pipelines, err := newPipelines(loaded, opened, key, enricher, state, pipeline.NewMetrics(registry), logger)
 	if err != nil {
 		return &FailureError{err}
@@ -101,7 +98,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		running.onStop("socket in the state directory", socket.close)
 	}
 	rates := newRates(pipelines)
-	health.running.Store(&parts{sources, opened, pipelines, state, rates})
+	health.running.Store(&parts{sources, opened, pipelines, state, rates, enricher})
 	if replica != nil {
 		running.onStop("lease", func(context.Context) { replica.handOver() })
 	}
@@ -129,7 +126,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		drainAll(pipelines, loaded.Shutdown.Grace, loaded.StateDir != "", logger)
 	})
 	if enricher != nil {
-		watching.Go(func() { enricher.Run(ctx) })
+		watching.Go(func() { enricher.watches.Run(ctx) })
 	}
 	for _, s := range sources {
 		watching.Go(func() { s.Run(ctx) })

@@ -135,11 +135,11 @@ func checkResources(loaded *config.Config, client *source.Client) (checks []chec
 // checkRights checks that the API server grants each rule that a run needs. Without those on objects that Events are about it goes on:
 // such Events have no metadata of their object.
 func checkRights(loaded *config.Config, client *source.Client) (checks []check) {
-	needed := rbac.Needed(loaded, nil)
+	needed := rbac.Needed(loaded)
 	for _, rule := range needed {
 		checks = append(checks, checkRule(rule, client))
 	}
-	for _, rule := range rbac.Needed(loaded, rbac.Involved()) {
+	for _, rule := range rbac.Needed(loaded, rbac.Enrichment(loaded)...) {
 		if !slices.ContainsFunc(needed, func(other rbac.Rule) bool { return other.String() == rule.String() }) {
 			c := checkRule(rule, client)
 			c.optional = true

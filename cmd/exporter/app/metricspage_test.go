@@ -78,10 +78,7 @@ func gatherAll(t *testing.T) []*dto.MetricFamily {
 		t.Fatal(err)
 	}
 	t.Cleanup(state.close)
-	enricher, err := newEnricher(loaded, cluster, client, registry, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	enricher := newEnricher(loaded, client, registry, logger)
 	pipelines, err := newPipelines(loaded, map[string]OpenSink{}, []byte("key"), enricher, state, pipeline.NewMetrics(registry), logger)
 	if err != nil {
 		t.Fatal(err)

@@ -39,6 +39,7 @@ type parts struct {
 	pipelines []*pipeline.Pipeline
 	state     *state
 	rates     *rates
+	enricher  *enricher // nil without
 }
 
 func (h *health) probes() admin.Probes {
@@ -161,8 +162,10 @@ type status struct {
 	// DeadLetters are those of the pipelines without a sink for them; nil without a state directory.
 	DeadLetters *checkpoint.DeadLetterStatus `json:"deadLetters,omitempty"`
 	Watches     []source.WatchStatus         `json:"watches"`
-	Pipelines   []pipelineStatus             `json:"pipelines"`
-	starting    error
+	// Enrichment are the watches of the objects that Events are about.
+	Enrichment []source.WatchStatus `json:"enrichment,omitempty"`
+	Pipelines  []pipelineStatus     `json:"pipelines"`
+	starting   error
 }
 
 type pipelineStatus struct {
@@ -197,6 +200,9 @@ func (h *health) status(rates bool) (s status) {
 		s.DeadLetters, s.Offset = &dead, running.state.offset.Current()
 	}
 	s.Watches = running.watches()
+	if running.enricher != nil {
+		s.Enrichment = running.enricher.watches.Status()
+	}
 	for _, p := range running.pipelines {
 		one := pipelineStatus{Name: p.Name(), Sink: p.SinkName(), Stats: p.Stats()}
 		if one.State = "available"; !one.Available {

@@ -40,6 +40,16 @@ func (v *validator) pipelines() {
 			v.fault(index("sources", i), "%d pipelines take from it; at most %d can: make another source of the same resources", taking, MaxPipelines)
 		}
 	}
+	v.notEmpty("enrichment.resources", len(v.config.Enrichment.Resources))
+	for i, r := range v.config.Enrichment.Resources {
+		path := index("enrichment.resources", i)
+		switch first := slices.Index(v.config.Enrichment.Resources, r); {
+		case r.Version == "" || delta.IsWildcard(r):
+			v.fault(path, "must be one resource, and in full, such as apps/v1/deployments; %s is not", v.shown(path))
+		case first < i:
+			v.fault(path, "%s is in this list already", v.shown(path))
+		}
+	}
 	if v.config.Enrichment.MaxBytes < 1<<20 {
 		v.fault("enrichment.maxBytes", "must be at least 1Mi")
 	}

@@ -180,9 +180,10 @@ type Sink struct {
 	Config sinks.Config
 }
 
-// Enrichment bounds what is kept of the objects that Events are about.
+// Enrichment is what is kept of the objects that Events are about.
 type Enrichment struct {
-	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of metadata for enrich in memory, for all pipelines together. At least 1Mi. Beyond it, objects that were not used for long are forgotten"`
+	Resources []schema.GroupVersionResource `yaml:"resources" doc:"resources that Events are about, as apps/v1/deployments or v1/pods. They are watched in all namespaces. Leave Secrets out: whoever may list them may also read them"`
+	MaxBytes  sinks.Bytes                   `yaml:"maxBytes" doc:"most bytes of metadata for enrich in memory, for all pipelines together. At least 1Mi. Beyond it, objects that were not used for long are forgotten"`
 }
 
 // Previous bounds what is kept in memory of the previous versions.

@@ -3,6 +3,8 @@ package config
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline"
 	"github.com/kubeferry/kubeferry/pipeline/shape"
@@ -12,7 +14,23 @@ import (
 type defaulter interface{ setDefaults() }
 
 func (c *Config) setDefaults() {
-	c.Enrichment.MaxBytes = 32 << 20
+	c.Enrichment = Enrichment{
+		Resources: []schema.GroupVersionResource{ // about which the controllers of Kubernetes write Events
+			{Version: "v1", Resource: "nodes"},
+			{Version: "v1", Resource: "persistentvolumeclaims"},
+			{Version: "v1", Resource: "pods"},
+			{Version: "v1", Resource: "services"},
+			{Group: "apps", Version: "v1", Resource: "daemonsets"},
+			{Group: "apps", Version: "v1", Resource: "deployments"},
+			{Group: "apps", Version: "v1", Resource: "replicasets"},
+			{Group: "apps", Version: "v1", Resource: "statefulsets"},
+			{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"},
+			{Group: "batch", Version: "v1", Resource: "cronjobs"},
+			{Group: "batch", Version: "v1", Resource: "jobs"},
+			{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
+		},
+		MaxBytes: 32 << 20,
+	}
 	c.Previous.MaxBytes = 64 << 20
 	c.DeadLetters.MaxBytes = 1 << 30
 	c.Server.Listen = ":8080"

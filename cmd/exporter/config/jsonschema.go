@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
@@ -158,6 +160,12 @@ func defaultOf(v reflect.Value) any {
 		return resource.NewQuantity(v.Int(), resource.BinarySI).String()
 	case v.Kind() == reflect.String && v.IsZero():
 		return nil
+	case v.Kind() == reflect.Slice && v.Len() > 0 && v.Type().Elem() == resourceType:
+		var names []string
+		for i := range v.Len() {
+			names = append(names, delta.ResourceName(v.Index(i).Interface().(schema.GroupVersionResource)))
+		}
+		return names
 	case isScalar(v.Type()), v.Kind() == reflect.Slice && v.Len() > 0 && v.Type().Elem().Kind() == reflect.String:
 		return v.Interface()
 	default:

@@ -32,7 +32,7 @@ func TestDefaults(t *testing.T) {
 			Retry:         pipeline.Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
 			RedactSecrets: true,
 		}},
-		Enrichment:  Enrichment{MaxBytes: 32 << 20},
+		Enrichment:  Enrichment{Resources: config.Enrichment.Resources, MaxBytes: 32 << 20},
 		Previous:    Previous{MaxBytes: 64 << 20},
 		DeadLetters: DeadLetters{MaxBytes: 1 << 30},
 		Server:      Server{Listen: ":8080"},

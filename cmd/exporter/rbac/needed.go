@@ -6,8 +6,6 @@ import (
 	"context"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/cmd/exporter/resources"
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -21,22 +19,15 @@ type Rule struct {
 	Verbs                            []string
 }
 
-// Involved are the resources whose kinds Kubernetes' own controllers write Events about.
-func Involved() []schema.GroupResource {
-	return []schema.GroupResource{
-		{Resource: "nodes"},
-		{Resource: "persistentvolumeclaims"},
-		{Resource: "pods"},
-		{Resource: "services"},
-		{Group: "apps", Resource: "daemonsets"},
-		{Group: "apps", Resource: "deployments"},
-		{Group: "apps", Resource: "replicasets"},
-		{Group: "apps", Resource: "statefulsets"},
-		{Group: "autoscaling", Resource: "horizontalpodautoscalers"},
-		{Group: "batch", Resource: "cronjobs"},
-		{Group: "batch", Resource: "jobs"},
-		{Group: "policy", Resource: "poddisruptionbudgets"},
+// Enrichment returns the rules by which the metadata of the objects that Events are about is read; none without a pipeline that enriches.
+func Enrichment(loaded *config.Config) (rules []Rule) {
+	if !slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.Enrich == config.EnrichInvolvedObject }) {
+		return nil
 	}
+	for _, r := range loaded.Enrichment.Resources {
+		rules = append(rules, Rule{"", r.Group, r.Resource, "", []string{"list", "watch"}})
+	}
+	return rules
 }
 
 // Replicas returns the rules by which replicas elect a leader, and recognize each other by their ServiceAccount; none without
@@ -55,9 +46,8 @@ func Replicas(loaded *config.Config, grant Grant) []Rule {
 	}
 }
 
-// Needed returns the rules that a configuration needs beside some others, each once. involved are the resources that its Events are
-// about; they count only if a pipeline enriches Events.
-func Needed(loaded *config.Config, involved []schema.GroupResource, others ...Rule) []Rule {
+// Needed returns the rules that a configuration needs beside some others, each once.
+func Needed(loaded *config.Config, others ...Rule) []Rule {
 	rules := others
 	for _, c := range loaded.Sources {
 		used := slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return slices.Contains(p.Sources, c.Name) })
@@ -75,11 +65,6 @@ func Needed(loaded *config.Config, involved []schema.GroupResource, others ...Ru
 				}
 				rules = append(rules, Rule{"", "apiextensions.k8s.io", "customresourcedefinitions", crd, []string{"list"}})
 			}
-		}
-	}
-	if slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.Enrich == config.EnrichInvolvedObject }) {
-		for _, r := range involved {
-			rules = append(rules, Rule{"", r.Group, r.Resource, "", []string{"list", "watch"}})
 		}
 	}
 	if loaded.StateDir != "" { // its uid identifies the cluster

@@ -227,7 +227,7 @@ func (o *Options) parse(namespaced, others []string) (*config.Config, error) {
 
 // checkRights returns an error if a right to watch is missing. If no resource is named, it leaves out of the configuration what is forbidden.
 func (o *Options) checkRights(ctx context.Context, loaded *config.Config, client *source.Client) error {
-	needed := slices.DeleteFunc(rbac.Needed(loaded, nil), func(r rbac.Rule) bool { return !slices.Contains(r.Verbs, "watch") })
+	needed := slices.DeleteFunc(rbac.Needed(loaded), func(r rbac.Rule) bool { return !slices.Contains(r.Verbs, "watch") })
 	missing, errs := make([]bool, len(needed)), make([]error, len(needed))
 	var checking sync.WaitGroup
 	for n, rule := range needed {

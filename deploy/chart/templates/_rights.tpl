@@ -36,9 +36,10 @@ the ClusterRole. docs/install.md explains each.
 {{- $enrich := false -}}
 {{- range $config.pipelines -}}{{- if .enrich -}}{{- $enrich = true -}}{{- end -}}{{- end -}}
 {{- if $enrich -}}
-  {{- range .Values.rbac.involved -}}
-    {{- $plural := splitList "." . | first -}}
-    {{- $_ := set $rights (printf "|%s|%s||list,watch" (trimPrefix $plural . | trimPrefix ".") $plural) true -}}
+  {{- $default := list "v1/nodes" "v1/persistentvolumeclaims" "v1/pods" "v1/services" "apps/v1/daemonsets" "apps/v1/deployments" "apps/v1/replicasets" "apps/v1/statefulsets" "autoscaling/v2/horizontalpodautoscalers" "batch/v1/cronjobs" "batch/v1/jobs" "policy/v1/poddisruptionbudgets" -}}
+  {{- range dig "enrichment" "resources" $default $config -}}
+    {{- $resource := include "kubeferry.resource" . | fromJson -}}
+    {{- $_ := set $rights (printf "|%s|%s||list,watch" $resource.group $resource.resource) true -}}
   {{- end -}}
 {{- end -}}
 {{- if $config.stateDir -}}
