@@ -20,8 +20,7 @@ type sinkState struct {
 	pause     time.Duration
 	probeAt   time.Time // when the next record may be sent while the sink is away
 	called    time.Time // when the last call began
-	canary    bool      // the last probe was of the flow that was delivered last
-	newest    bool      // of the flows that were never called, the last probe was of the one with the newest object
+	turn      int       // whose turn it was last; see nextProbed
 }
 
 // Away reports whether the sink as a whole counts as away.
@@ -63,19 +62,17 @@ func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, a
 // called longest ago. Of those that were never called it is, in turn, the one with the newest
 // object, and the one that is known for longest.
 func (s *Scheduler) nextProbed(now time.Time) *flow {
-	s.sink.canary = !s.sink.canary
+	s.sink.turn++
+	lastDelivered, newest := s.sink.turn%2 == 1, s.sink.turn%4 == 2
 	var next *flow
-	if !s.sink.canary {
-		s.sink.newest = !s.sink.newest
-	}
 	before := func(f, g *flow) bool {
-		if s.sink.canary && !f.delivered.Equal(g.delivered) {
+		if lastDelivered && !f.delivered.Equal(g.delivered) {
 			return f.delivered.After(g.delivered)
 		}
 		if !f.called.Equal(g.called) {
 			return f.called.Before(g.called)
 		}
-		return s.sink.newest && f.newestSince().After(g.newestSince())
+		return newest && f.newestSince().After(g.newestSince())
 	}
 	for n := s.all.first; n != nil; n = n.next {
 		if f := n.value; f.waits() && !now.Before(f.until) && (next == nil || before(f, next)) {

@@ -152,36 +152,26 @@ func (s *Scheduler) attempt(b *Batch, o *object, i *Item, now time.Time) bool {
 
 // judgeFlows notes what a call shows of the flows in it.
 func (s *Scheduler) judgeFlows(b *Batch, now time.Time) {
-	var failing []*flow
+	blamed := b.fault != ours && (b.slow || len(b.Items) == 1 && !b.alone || b.fault == together && len(b.flows) == 1 || b.delay > 0 && b.round > 0)
 	n := 0
 	for _, o := range b.objects {
 		for range o.held {
-			if b.Outcomes[n] == Letter { // to write it may take long
+			if b.Outcomes[n] == Letter || b.Outcomes[n] == Waits && blamed { // to write a letter may take long
 				o.flow.blamed = now
-			}
-			if b.Outcomes[n] == Waits && (len(failing) == 0 || failing[len(failing)-1] != o.flow) {
-				failing = append(failing, o.flow)
 			}
 			n++
 		}
 	}
-	blamed := b.fault != ours && (b.slow || len(b.Items) == 1 && !b.alone || b.fault == together && len(b.flows) == 1 || b.delay > 0 && b.round > 0)
-	if blamed {
-		for _, f := range failing {
-			f.blamed = now
-		}
+	if len(b.flows) > 1 {
+		return
 	}
-	for _, f := range b.flows {
-		if b.fault == delayed {
-			f.until, f.blamed = now.Add(b.delay), now.Add(b.delay)
-		}
+	f := b.flows[0]
+	f.called = now
+	if b.fault == delayed {
+		f.until, f.blamed = now.Add(b.delay), now.Add(b.delay)
 	}
-	if len(b.flows) == 1 {
-		f := b.flows[0]
-		f.called = now
-		if b.alone && b.fault != none && b.fault != ours {
-			f.aloneAt = now.Add(alonePause)
-		}
+	if b.alone && b.fault != none && b.fault != ours {
+		f.aloneAt = now.Add(alonePause)
 	}
 }
 
