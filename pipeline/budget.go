@@ -133,7 +133,7 @@ func (p *Pipeline) leaveQueue(i *item) {
 // tryReserve reserves room for an item, if there is some: in memory, or else in the buffer before the log, if the pipeline spills or the
 // flow is stopped.
 func (p *Pipeline) tryReserve(i *item) bool {
-	f := p.log.flow(i.flowName())
+	f := p.log.flow(i.Flow)
 	defer p.log.dropIdle(f)
 	switch behind := p.goesBehind(f); {
 	case !behind && p.hasRoom(f, i.size):
@@ -149,7 +149,7 @@ func (p *Pipeline) tryReserve(i *item) bool {
 
 // stopped reports whether the flow of an item is stopped.
 func (p *Pipeline) stopped(i *item) bool {
-	f := p.log.flows[i.flowName()]
+	f := p.log.flows[i.Flow]
 	return f != nil && p.options.Log != nil && (f.stopped || p.stopIfStuck(f))
 }
 

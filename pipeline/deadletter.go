@@ -73,34 +73,13 @@ func deadReasons() []string {
 	return reasons
 }
 
-// lettersBytes bounds the bodies of the letters that are written at once, unless one is larger.
-const lettersBytes = 1 << 20
-
-// writeDeadLetters writes the dead letters of a batch, at once where they are small: each write may wait for a commit. One that cannot be
-// written stays with its object, to be tried again, and so do those behind it: replay sends letters in the order in which they were
-// written, and a store that does not answer is not waited for once more.
+// writeDeadLetters writes the dead letters of a batch at once: each write may wait for a commit. One that cannot be written stays with its
+// object, to be tried again, and so do those behind it: replay sends letters in the order in which they were written.
 func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, errs []*sinks.Error) {
-	var err error
 	var letters []Letter
 	var indices []int
-	size := 0
-	write := func() {
-		written := 0
-		if err == nil && len(letters) > 0 {
-			written, err = p.options.DeadLetter.Write(ctx, letters)
-		}
-		for k, n := range indices {
-			p.noteLetter(ctx, b.items[n], letters[k], errs[n], k < written, err)
-			if k >= written {
-				p.mu.Lock()
-				b.Outcomes[n], b.items[n].final = sched.Waits, errs[n]
-				p.mu.Unlock()
-			}
-		}
-		letters, indices, size = letters[:0], indices[:0], 0
-	}
 	for n, i := range b.items {
-		if b.Outcomes[n] != sched.Letter || b.items[n].noBody {
+		if b.Outcomes[n] != sched.Letter || i.noBody {
 			continue
 		}
 		letter := Letter{
@@ -110,13 +89,20 @@ func (p *Pipeline) writeDeadLetters(ctx context.Context, b *batch, errs []*sinks
 		if i.delta != nil && i.delta.Bare || i.notice() && i.err != nil { // not what the record was: it must not be sent as if it were
 			letter.Record.Body = nil
 		}
-		if size += len(letter.Record.Body); size > lettersBytes {
-			write()
-			size = len(letter.Record.Body)
-		}
 		letters, indices = append(letters, letter), append(indices, n)
 	}
-	write()
+	if len(letters) == 0 {
+		return
+	}
+	written, err := p.options.DeadLetter.Write(ctx, letters)
+	for k, n := range indices {
+		p.noteLetter(ctx, b.items[n], letters[k], errs[n], k < written, err)
+		if k >= written {
+			p.mu.Lock()
+			b.Outcomes[n], b.items[n].final = sched.Waits, errs[n]
+			p.mu.Unlock()
+		}
+	}
 }
 
 // noteLetter logs that a letter was written, or was not.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -86,7 +87,11 @@ func newItem(e delta.Entry) *item {
 		i = &item{delta: d, watch: d.Watch, observed: d.Observed, size: d.Size(), snapshot: d.Snapshot, snapshotSequence: d.SnapshotSequence}
 		i.Ref = d.Ref()
 	}
-	i.Flow, i.Value = i.flowName(), i
+	flow := noticeNamespace
+	if !i.notice() {
+		flow = namespaceFlow(i.Ref.Namespace)
+	}
+	i.Flow, i.Value = cmp.Or(e.Flow, flow), i // an entry of the log that is damaged may lack its namespace, but has a flow
 	return i
 }
 

@@ -21,7 +21,7 @@ func (p *Pipeline) judge(b *batch, errs []*sinks.Error, cancelled bool) {
 		results[n] = result(b.items[n], err, cancelled)
 		results[n].Behind = b.behindAFailure(errs, n)
 		if err != nil && !cancelled && !b.items[n].needsLetter() {
-			p.metrics.failed(err.Reason)
+			p.metrics.errors.WithLabelValues(string(err.Reason)).Inc()
 			p.lastErr = err.Error()
 		}
 	}

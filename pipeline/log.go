@@ -90,17 +90,6 @@ type flow struct {
 	stopped bool
 }
 
-// flowName returns the flow of an item. That of a damaged entry is the one that it was read from: it may lack its namespace.
-func (i *item) flowName() string {
-	if i.flow != nil {
-		return i.flow.name
-	}
-	if i.notice() {
-		return noticeNamespace
-	}
-	return namespaceFlow(i.Ref.Namespace)
-}
-
 // namespaceFlow returns the flow of a namespace. No API server takes a name that is not one for the log; whoever serves objects may.
 func namespaceFlow(namespace string) string {
 	if strings.IndexByte(namespace, 0) >= 0 || strings.HasPrefix(namespace, "\xFF") {
@@ -202,7 +191,7 @@ func (p *Pipeline) Capture() delta.LogChange {
 }
 
 // key is where the item is in the log.
-func (i *item) key() delta.LogKey { return delta.LogKey{Flow: i.flowName(), Seq: i.seq} }
+func (i *item) key() delta.LogKey { return delta.LogKey{Flow: i.Flow, Seq: i.seq} }
 
 // Committed is called when what Capture returned last is on disk; the log takes so many bytes then.
 func (p *Pipeline) Committed(bytes int64) {
@@ -214,7 +203,7 @@ func (p *Pipeline) Committed(bytes int64) {
 		l.written = max(l.written, i.seq+1)
 		if i.buffered {
 			p.budget.buffered -= i.size
-			l.flows[i.flowName()].dropUnwritten(i.seq + 1)
+			l.flows[i.Flow].dropUnwritten(i.seq + 1)
 		}
 	}
 	clear(l.captured)
@@ -277,7 +266,7 @@ func (p *Pipeline) place(i *item) {
 		}
 		l.fresh = append(l.fresh, i)
 	}
-	f := l.flow(i.flowName())
+	f := l.flow(i.Flow)
 	if p.goesBehind(f) && !i.buffered { // what is before it went to the log since the room was reserved
 		p.vacate(i)
 		p.budget.buffered += i.size

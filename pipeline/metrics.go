@@ -44,15 +44,15 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 // metrics are those of one pipeline, with their labels set.
 type metrics struct {
 	seconds prometheus.Observer
-	errors  map[sinks.Reason]prometheus.Counter
+	errors  *prometheus.CounterVec // by reason
 }
 
 func (m *Metrics) forPipeline(p *Pipeline) *metrics {
 	name := p.options.Name
 	m.registry.MustRegister(prometheus.CollectorFunc(p.collect))
-	own := &metrics{seconds: m.seconds.WithLabelValues(name), errors: map[sinks.Reason]prometheus.Counter{}}
-	for _, reason := range sinks.Reasons() {
-		own.errors[reason] = m.errors.WithLabelValues(name, string(reason))
+	own := &metrics{m.seconds.WithLabelValues(name), m.errors.MustCurryWith(prometheus.Labels{"pipeline": name})}
+	for _, reason := range sinks.Reasons() { // so that a zero shows as zero
+		own.errors.WithLabelValues(string(reason))
 	}
 	return own
 }
@@ -68,14 +68,6 @@ func (m *Metrics) forShaper(options shape.Options) shape.Metrics {
 
 // delivered counts a negative duration as zero: after the clock was set back, the sum of the histogram would go down.
 func (m *metrics) delivered(after time.Duration) { m.seconds.Observe(max(0, after.Seconds())) }
-
-func (m *metrics) failed(reason sinks.Reason) {
-	counter, ok := m.errors[reason]
-	if !ok {
-		counter = m.errors[sinks.ReasonOther]
-	}
-	counter.Inc()
-}
 
 // collect sends the values of the pipeline's metrics, all from one [Stats].
 func (p *Pipeline) collect(metrics chan<- prometheus.Metric) {
