@@ -97,6 +97,9 @@ func (s *Scheduler) takeProbe(f *flow) (o *object) {
 		switch f.turn % lanes {
 		case fresh:
 			if n := f.fresh.first; n != nil {
+				if f.newest = !f.newest; f.newest {
+					n = f.fresh.last
+				}
 				o = n.value
 				n.leave()
 			}

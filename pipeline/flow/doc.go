@@ -28,7 +28,7 @@
 // A call may fail as a whole because of one record in it. Which one it is shows when parts of it are sent:
 //
 //  6. A batch that failed as a whole is sent once more as it was: perhaps the sink took it already, and recognizes it. If it fails again, it is halved, and
-//     each half is sent by itself, down to single records.
+//     each half is sent by itself, down to single records. No flow is in both halves until a half is of one flow.
 //  7. If the call was slow, it is not sent once more as it was, but divided by flow at once. All flows of what failed in it are troubled then.
 //  8. A failure is attributed to a flow if the call held nothing of others, or was slow. A record that is sent alone is known to fail by itself if
 //     something was delivered since it first failed: then its failures prove nothing about the sink.

@@ -28,6 +28,7 @@ type flow struct {
 	company []*Batch
 	alone   list[object]
 	turn    lane // the lane whose turn is next
+	newest  bool // the last object that was tried while the sink was away was the newest one
 
 	calls   int    // under way
 	retries int    // of these, with objects of company or alone

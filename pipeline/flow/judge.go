@@ -305,19 +305,29 @@ func (s *Scheduler) groupReady(group *Batch, now time.Time) {
 	}
 }
 
-// parts splits objects that failed together: by flow if the call was slow and held several, else in two halves. Of one object the first half
-// of the records stays.
+// parts splits objects that failed together: by flow if the call was slow, else in two halves. If they are of several flows, no flow is in both
+// halves. Of one object the first half of the records stays.
 func parts(objects []*object, slow bool) [][]*object {
-	if slow {
-		if flows := byFlow(objects); len(flows) > 1 {
-			return flows
+	flows, half := byFlow(objects), len(objects)/2
+	switch {
+	case len(flows) > 1 && slow:
+		return flows
+	case len(flows) > 1:
+		var halves [2][]*object
+		for _, of := range flows {
+			n := 0
+			if len(halves[0]) >= len(objects)-half || len(halves[0])+len(of) == len(objects) && len(halves[0]) > 0 {
+				n = 1
+			}
+			halves[n] = append(halves[n], of...)
 		}
-	}
-	if half := len(objects) / 2; half > 0 {
+		return halves[:]
+	case half > 0:
 		return [][]*object{objects[:half], objects[half:]}
+	default:
+		objects[0].held = (objects[0].held + 1) / 2
+		return [][]*object{objects}
 	}
-	objects[0].held = (objects[0].held + 1) / 2
-	return [][]*object{objects}
 }
 
 // byFlow splits objects by flow.
