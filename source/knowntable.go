@@ -17,10 +17,7 @@ import (
 // copied.
 type knownTable struct {
 	buckets [][]byte // in each a few entries, one behind the other
-	// marks has a bit for each entry of a bucket (markOf), so that most names that are not there are found out without reading the
-	// bucket: memory that no cache holds is what a lookup takes longest for. Bits of entries that were removed may stay.
-	marks []uint64
-	count int
+	count   int
 }
 
 // perBucket is how many entries a bucket has, on average.
@@ -55,25 +52,16 @@ func entryAt(bucket []byte, at int) (name, value []byte, end int) {
 // place is where a name stands in a table, or would: what of a bucket is its entry. It holds until the table changes.
 type place struct {
 	bucket, from, to int
-	mark             uint64
 	value            []byte // nil if the table does not have the name
 }
 
 func newKnownTable() *knownTable {
-	return &knownTable{buckets: make([][]byte, 1), marks: make([]uint64, 1)}
+	return &knownTable{buckets: make([][]byte, 1)}
 }
 
-// markOf returns the bit for a hash of a name, by other bits than bucketOf reads.
-func markOf(hash uint64) uint64 { return 1 << (hash >> 58) }
-
 func (t *knownTable) locate(name string) place {
-	hash := maphash.String(tableSeed, name)
-	p := place{bucket: t.bucketOf(hash), mark: markOf(hash)}
+	p := place{bucket: t.bucketOf(maphash.String(tableSeed, name))}
 	b := t.buckets[p.bucket]
-	if t.marks[p.bucket]&p.mark == 0 {
-		p.from, p.to = len(b), len(b)
-		return p
-	}
 	for ; p.from < len(b); p.from = p.to {
 		var found, value []byte
 		if found, value, p.to = entryAt(b, p.from); string(found) == name {
@@ -113,7 +101,6 @@ func (t *knownTable) put(p place, name string, object *knownObject) {
 		b = append(make([]byte, 0, len(b)+2*len(entry)), b...)
 	}
 	t.buckets[p.bucket] = append(b, entry...)
-	t.marks[p.bucket] |= p.mark
 	if t.count++; t.count > perBucket*len(t.buckets) {
 		t.split()
 	}
@@ -130,16 +117,12 @@ func (t *knownTable) remove(name string) {
 func (t *knownTable) split() {
 	n := len(t.buckets)
 	first := n - 1<<(bits.Len(uint(n))-1)
-	t.buckets, t.marks = append(t.buckets, nil), append(t.marks, 0)
-	t.marks[first] = 0
+	t.buckets = append(t.buckets, nil)
 	var stayRoom, moveRoom [1024]byte
 	stay, move := stayRoom[:0], moveRoom[:0]
 	for b, at := t.buckets[first], 0; at < len(b); {
 		name, _, end := entryAt(b, at)
-		hash := maphash.Bytes(tableSeed, name)
-		to := t.bucketOf(hash)
-		t.marks[to] |= markOf(hash)
-		if to == first {
+		if t.bucketOf(maphash.Bytes(tableSeed, name)) == first {
 			stay = append(stay, b[at:end]...)
 		} else {
 			move = append(move, b[at:end]...)
