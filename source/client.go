@@ -78,25 +78,24 @@ func NewClient(config *rest.Config, keepManagedFields bool) (*Client, error) {
 	}
 	read := &clock{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return clockReader{next, read} })
-	httpClient, err := rest.HTTPClientFor(config)
+	shared, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
 	}
-	apartClient, err := unsharedClient(config)
+	unshared, err := unsharedClient(config)
 	if err != nil {
 		return nil, fmt.Errorf("make the HTTP client: %w", err)
 	}
 	config = dynamic.ConfigFor(config) // requests JSON
 	config.GroupVersion, config.APIPath = nil, "/"
-	restClient, err := rest.UnversionedRESTClientForConfigAndClient(config, httpClient)
+	client := &Client{timeout: answerTimeout, bookmark: bookmarkTimeout, keepManagedFields: keepManagedFields, clock: read}
+	if client.rest, err = rest.UnversionedRESTClientForConfigAndClient(config, shared); err == nil {
+		client.apart, err = rest.UnversionedRESTClientForConfigAndClient(config, unshared)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("make the REST client: %w", err)
 	}
-	apart, err := rest.UnversionedRESTClientForConfigAndClient(config, apartClient)
-	if err != nil {
-		return nil, fmt.Errorf("make the REST client: %w", err)
-	}
-	return &Client{rest: restClient, apart: apart, timeout: answerTimeout, bookmark: bookmarkTimeout, keepManagedFields: keepManagedFields, clock: read}, nil
+	return client, nil
 }
 
 // dial connects as client-go does, but leaves an IP address that does not answer after five seconds, not 30: one of an API server that died
