@@ -75,7 +75,7 @@ func (c *Client) Check(ctx context.Context, options Options) error {
 		}
 		for _, s := range scopes(options.Namespaces, options.FieldSelector) {
 			of := collection{client: c, resource: resource, namespace: s.namespace, labelSelector: options.LabelSelector, fieldSelector: s.fieldSelector}
-			if err := of.check(ctx); err != nil && !apierrors.IsForbidden(err) {
+			if err := of.trySelectors(ctx); err != nil && !apierrors.IsForbidden(err) {
 				return err
 			}
 		}
@@ -83,8 +83,8 @@ func (c *Client) Check(ctx context.Context, options Options) error {
 	return nil
 }
 
-// check returns the error that the API server answers to the smallest list with the selectors.
-func (c *collection) check(ctx context.Context) error {
+// trySelectors returns the error that the API server answers to the smallest list with the selectors.
+func (c *collection) trySelectors(ctx context.Context) error {
 	_, err := c.list(ctx, metav1.ListOptions{Limit: 1})
 	if selectors := c.selectors(); selectors != "" && (apierrors.IsBadRequest(err) || apierrors.IsInvalid(err)) {
 		return fmt.Errorf("the API server does not select %s by %s: %w", delta.ResourceName(c.resource), selectors, err)

@@ -13,9 +13,9 @@ import (
 
 // This file sends the objects of a snapshot: it lists them, and offers those that are due to their pipeline.
 
-// offerAll reads the pages that are left, and sends those objects that are due. After an error, pages goes on where it was. await is raised to the
-// highest resource version of an object that the watch has not brought in that version or a later one.
-func (w *watcher) offerAll(ctx context.Context, n int, sequence uint64, pages *pages, await *uint64) error {
+// offerAll reads the pages that are left, and sends those objects that are due. After an error, pages goes on where it was. unbrought is raised
+// to the highest resource version of an object that the watch has not brought in that version or a later one.
+func (w *watcher) offerAll(ctx context.Context, n int, sequence uint64, pages *pages, unbrought *uint64) error {
 	for {
 		p, err := pages.read(ctx)
 		if isRefusal(err) { // it took longer than the server remembers: the other pages are of a later state, which is as good
@@ -28,7 +28,7 @@ func (w *watcher) offerAll(ctx context.Context, n int, sequence uint64, pages *p
 			if err := w.offer(ctx, n, sequence, object); err != nil {
 				return err
 			}
-			*await = max(*await, w.notBrought(object))
+			*unbrought = max(*unbrought, w.notBrought(object))
 		}
 		if p.next == "" {
 			return nil

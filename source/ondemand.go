@@ -68,7 +68,7 @@ func (s *Source) RequestSnapshot(pipeline, resource string, try bool) (watches i
 		return watches, err
 	}
 	for _, w := range leftOut {
-		w.handler.Exclusive(func() { delete(w.ended, n) }) // of what is gone
+		w.handler.Exclusive(func() { delete(w.snapshotEnds, n) }) // of what is gone
 	}
 	for _, w := range begin {
 		w.request(n)
@@ -122,7 +122,7 @@ func (w *watcher) takeRequests() {
 	w.handler.Update(func() {
 		for n, pipeline := range w.options.Pipelines {
 			if w.state.requested.Has(n) {
-				delete(w.ended, n)
+				delete(w.snapshotEnds, n)
 				w.state.setSnapshot(pipeline, PendingSnapshot{OnDemand: true})
 			}
 		}
@@ -134,7 +134,7 @@ func (w *watcher) takeRequests() {
 func (w *watcher) endSnapshots() {
 	for n, pipeline := range w.options.Pipelines {
 		if pending, ok := w.state.Snapshots[pipeline]; ok || w.state.requested.Has(n) {
-			w.ended[n] = SnapshotStatus{Sequence: pending.Sequence, Sent: pending.Count, Done: true}
+			w.snapshotEnds[n] = SnapshotStatus{Sequence: pending.Sequence, Sent: pending.Count, Done: true}
 		}
 	}
 	w.state.requested = 0
@@ -152,7 +152,7 @@ func (w *watcher) snapshotStatus(n int) []SnapshotStatus {
 		case w.state.requested.Has(n):
 			known = true
 		default:
-			status, known = w.ended[n]
+			status, known = w.snapshotEnds[n]
 		}
 	})
 	switch {

@@ -19,8 +19,8 @@ type PreviousVersions struct {
 	bytes int64      // of the versions in memory
 	// failing is set while commits fail.
 	failing bool
-	// ended is closed and replaced when a commit ended, well or not.
-	ended chan struct{}
+	// commitEnded is closed and replaced when a commit ended, well or not.
+	commitEnded chan struct{}
 }
 
 // retainedSize is about what a version takes in memory.
@@ -28,7 +28,7 @@ func retainedSize(packed []byte) int64 { return int64(len(packed)) + 128 }
 
 // NewPreviousVersions makes an empty store with a bound in bytes.
 func NewPreviousVersions(maxBytes int64) *PreviousVersions {
-	return &PreviousVersions{maxBytes: maxBytes, ended: make(chan struct{})}
+	return &PreviousVersions{maxBytes: maxBytes, commitEnded: make(chan struct{})}
 }
 
 // pack compresses an object; it returns nil for nil. A Pod takes about half of its JSON (BenchmarkPrevious: zstd saves another quarter and
@@ -119,15 +119,15 @@ func (v *PreviousVersions) failed() {
 
 func (v *PreviousVersions) end(failing bool) {
 	v.failing = failing
-	close(v.ended)
-	v.ended = make(chan struct{})
+	close(v.commitEnded)
+	v.commitEnded = make(chan struct{})
 }
 
 // awaitPrevious waits while more than half of the bound waits for a commit. It returns an error only when ctx ends.
 func (w *watcher) awaitPrevious(ctx context.Context) error {
 	for v := w.options.Previous; w.store != nil; {
 		v.mu.Lock()
-		free, ended := v.failing || v.bytes <= v.maxBytes/2, v.ended
+		free, ended := v.failing || v.bytes <= v.maxBytes/2, v.commitEnded
 		v.mu.Unlock()
 		if free {
 			break

@@ -19,7 +19,7 @@ func (l *follower) read(ctx context.Context) error {
 	p, err := pages.read(ctx)
 	if err != nil {
 		if apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) { // perhaps it is the selectors that the server refuses
-			err = cmp.Or(l.from().check(ctx), err)
+			err = cmp.Or(l.from().trySelectors(ctx), err)
 		}
 		return err
 	}

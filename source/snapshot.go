@@ -97,7 +97,7 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 		return
 	}
 	pages := w.collection.pages() // of the newest state: an older one may lack a change that the watch has brought
-	var await uint64
+	var unbrought uint64
 	again := false // changes may have been repeated since the list began
 	err := w.options.Backoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		w.mu.Lock()
@@ -107,7 +107,7 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 			return true, nil
 		}
 		again = again || doubtful
-		err := w.offerAll(ctx, n, snapshot.Sequence, pages, &await)
+		err := w.offerAll(ctx, n, snapshot.Sequence, pages, &unbrought)
 		w.mu.Lock()
 		left := w.known().due[n]
 		w.mu.Unlock()
@@ -123,7 +123,7 @@ func (w *watcher) runSnapshot(ctx context.Context, n int) {
 		return done, nil
 	})
 	if err == nil {
-		_ = w.completeSnapshot(ctx, n, snapshot.Sequence, await) // an error means that ctx has ended
+		_ = w.completeSnapshot(ctx, n, snapshot.Sequence, unbrought) // an error means that ctx has ended
 	}
 }
 
@@ -190,11 +190,11 @@ func (w *watcher) beginSnapshot(n int, list uint64, read bool) {
 	})
 }
 
-// completeSnapshot sends the mark, once the watch has brought what the list has shown, and all that was sent before is settled. await is
+// completeSnapshot sends the mark, once the watch has brought what the list has shown, and all that was sent before is settled. unbrought is
 // the highest resource version that the list has shown, and the watch had not brought.
-func (w *watcher) completeSnapshot(ctx context.Context, n int, sequence, await uint64) error {
+func (w *watcher) completeSnapshot(ctx context.Context, n int, sequence, unbrought uint64) error {
 	err := w.await(ctx, func() bool {
-		brought := w.state.read() && w.known().due[n] == 0 && (await == 0 || versionNumber(w.state.Position) >= await)
+		brought := w.state.read() && w.known().due[n] == 0 && (unbrought == 0 || versionNumber(w.state.Position) >= unbrought)
 		return brought || !w.runs(n, sequence)
 	})
 	if err != nil {
@@ -213,7 +213,7 @@ func (w *watcher) completeSnapshot(ctx context.Context, n int, sequence, await u
 		m := w.mark(snapshot.Sequence)
 		m.Count, m.Incomplete, m.Except = snapshot.Count, lacking.More, lacking.Objects
 		return w.offerMark(n, m, func() {
-			w.ended[n] = SnapshotStatus{Sequence: snapshot.Sequence, Sent: snapshot.Count, Done: true, Complete: lacking.none()}
+			w.snapshotEnds[n] = SnapshotStatus{Sequence: snapshot.Sequence, Sent: snapshot.Count, Done: true, Complete: lacking.none()}
 			w.state.dropSnapshot(pipeline)
 			w.state.keepNaming(pipeline, snapshot.Sequence)
 			if !m.Incomplete {

@@ -123,7 +123,7 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope) *wa
 		id: watchID(s.options.Name, resource, scope.namespace), collection: c,
 		options: &s.options, handler: s.handler, metrics: metrics, logger: logger,
 		siblings: func() int { return len(s.all()) },
-		wake:     make(chan struct{}, 1), suspect: make(chan struct{}, 1), cut: func() {}, ended: map[int]SnapshotStatus{},
+		wake:     make(chan struct{}, 1), suspect: make(chan struct{}, 1), cut: func() {}, snapshotEnds: map[int]SnapshotStatus{},
 		health: &health{
 			resource: resource, metrics: metrics, logger: logger, found: s.options.covered(resource),
 			current: starting(s.options.Name, resource, scope.namespace),

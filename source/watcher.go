@@ -43,8 +43,8 @@ type watcher struct {
 	// state is what a commit captures. It changes only in functions that the handler calls while no commit captures: those that are
 	// passed to Update and Exclusive, and each record. Other comments name these the handler's calls.
 	state *state
-	// ended are the last snapshots that were completed, by pipeline. It changes only there, too.
-	ended map[int]SnapshotStatus
+	// snapshotEnds are how the last snapshots ended, by pipeline. It changes only there, too.
+	snapshotEnds map[int]SnapshotStatus
 	// stop ends run, and stopped is closed when it has returned. leaving is set while the watch is not selected any more, and ending while a
 	// goroutine is there to end it.
 	stop            context.CancelFunc
