@@ -111,9 +111,6 @@ func (w *watcher) leave(ctx context.Context) error {
 		return err
 	}
 	sequence := max(w.options.Offset.Current(), last+1)
-	if err := w.endEmpty(ctx, sequence); err != nil { // before the objects are forgotten: else a run that ends here would send no mark
-		return err
-	}
 	for key, object := range w.known().unseen {
 		w.at = time.Now()   // each may wait for room by itself
 		if w.store == nil { // the sequence of its next ADDED would not be above that of a DELETED
@@ -122,5 +119,5 @@ func (w *watcher) leave(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return w.endEmpty(ctx, sequence)
 }

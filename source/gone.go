@@ -41,7 +41,8 @@ func (w *watcher) gone(ctx context.Context) error {
 }
 
 // beginEnd raises the offset beyond all that was sent, for the DELETEDs of everything known. It returns the last sequence that was sent. What
-// begins is committed: else a run after a kill would find the objects as they are known, and send nothing.
+// begins is committed: else a run after a kill would find the objects as they are known, and send nothing. If the resource is not gone, a run that
+// has the watch again before its end reads what exists.
 func (w *watcher) beginEnd(ctx context.Context, gone bool) (last uint64, err error) {
 	last = w.sequence(w.state.Seen)
 	w.handler.Update(func() {
@@ -49,7 +50,9 @@ func (w *watcher) beginEnd(ctx context.Context, gone bool) (last uint64, err err
 		w.known().beginRound()
 		w.raiseOffset(0)
 		w.options.Offset.raise(last)
-		w.state.Gone, w.state.changed = gone, true
+		if w.state.Gone, w.state.changed = gone, true; !gone {
+			w.state.readAnew(delta.GapEdited, w.snapshotted())
+		}
 	})
 	return last, w.handler.Commit(ctx)
 }

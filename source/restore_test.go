@@ -67,28 +67,41 @@ func TestEditEndsAWatch(t *testing.T) {
 	}
 }
 
-// A run that ends the watch may itself be stopped before there is room for the mark. Then the next run sends it.
+// A run that ends a watch may itself be stopped before there is room for the mark. Then the next run sends it; or what exists, if the edit is
+// undone.
 func TestEditEndsAWatchInTwoRuns(t *testing.T) {
-	server, m := things(t, "a"), newMemory()
-	l := live(t, server, m, []string{"p"}, nil)
-	l.expectTable("things:ns/a")
-	l.snapshotsDone()
-	l.stop()
-	edit := func(o *Options) { o.Resources = []schema.GroupVersionResource{sourcetest.Gadgets} }
-	server.ServeGadgets(false) // so that the only mark is that of things
-	waits := make(chan string)
-	l = live(t, server, m, []string{"p"}, func(o *Options, l *life) {
-		l.room, l.waits = map[string]int{"p": -1}, waits
-		edit(o)
-	})
-	<-waits
-	l.stop()
-	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { edit(o) })
-	eventually(t, func() string {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return differ(len(l.marks["p"]), 1)
-	})
+	for _, undone := range []bool{false, true} {
+		t.Run(fmt.Sprint("undone ", undone), func(t *testing.T) {
+			server, m := things(t, "a"), newMemory()
+			l := live(t, server, m, []string{"p"}, nil)
+			l.expectTable("things:ns/a")
+			l.snapshotsDone()
+			l.stop()
+			server.ServeGadgets(false) // so that the only mark is that of things
+			waits := make(chan string)
+			l = live(t, server, m, []string{"p"}, func(o *Options, l *life) {
+				o.Resources = []schema.GroupVersionResource{sourcetest.Gadgets}
+				l.room, l.waits = map[string]int{"p": -1}, waits
+			})
+			<-waits
+			l.stop()
+			l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
+				if !undone {
+					o.Resources = []schema.GroupVersionResource{sourcetest.Gadgets}
+				}
+			})
+			eventually(t, func() string {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return differ(len(l.marks["p"]), 1)
+			})
+			want := []string(nil)
+			if undone {
+				want = []string{"gap 11-11", "u11/11/ADDED+s"}
+			}
+			l.expect("p", want...)
+		})
+	}
 }
 
 // A resource moves to another source, of which only one of the two pipelines takes. The other pipeline gets the mark of an empty snapshot, and
