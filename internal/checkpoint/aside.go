@@ -23,11 +23,11 @@ func whatIsLeft(path string) string {
 		Entry:  func(string, delta.Entry) error { waiting++; return nil },
 		Letter: func([]byte) error { letters++; return nil },
 	})
-	return left(waiting, letters)
+	return counted(waiting, letters)
 }
 
-// left counts what a file that is set aside holds.
-func left(waiting, letters uint64) string {
+// counted names what a file that is set aside holds.
+func counted(waiting, letters uint64) string {
 	return fmt.Sprintf("%d undelivered entries and %d dead letters", waiting, letters)
 }
 

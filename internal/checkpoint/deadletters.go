@@ -100,9 +100,9 @@ type DeadLetters struct {
 	freshBytes     int64 // of both
 	// removable are to be removed by the next commit, and the commit in progress removes removing.
 	removable, removing []uint64
-	// refused is the size of the largest letter that found no room since letters were removed: that one still waits after
+	// noRoom is the size of the largest letter that found no room since letters were removed: that one still waits after
 	// smaller ones found room.
-	refused int
+	noRoom int
 }
 
 type freshLetter struct {
@@ -124,12 +124,12 @@ func (d *DeadLetters) Write(ctx context.Context, letters ...[]byte) (written int
 	d.mu.Lock()
 	for _, letter := range letters {
 		if d.size.Bytes+d.freshBytes+int64(len(letter)) > d.maxBytes {
-			d.refused = max(d.refused, len(letter))
+			d.noRoom = max(d.noRoom, len(letter))
 			err = ErrDeadLettersFull
 			break
 		}
-		if len(letter) >= d.refused {
-			d.refused = 0
+		if len(letter) >= d.noRoom {
+			d.noRoom = 0
 		}
 		last = &freshLetter{DeadLetter{Seq: d.next, Letter: letter}, make(chan error, 1)}
 		d.next++
@@ -178,7 +178,7 @@ type DeadLetterStatus struct {
 func (d *DeadLetters) Status() DeadLetterStatus {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return DeadLetterStatus{Entries: d.size.Entries, Bytes: d.size.Bytes, MaxBytes: d.maxBytes, Full: d.refused > 0}
+	return DeadLetterStatus{Entries: d.size.Entries, Bytes: d.size.Bytes, MaxBytes: d.maxBytes, Full: d.noRoom > 0}
 }
 
 // Capture implements [Participant].
@@ -199,7 +199,7 @@ func (d *DeadLetters) Committed(map[string]delta.LogSize) {
 	defer d.mu.Unlock()
 	d.size = d.store.DeadLetters()
 	if len(d.removing) > 0 {
-		d.removing, d.refused = nil, 0
+		d.removing, d.noRoom = nil, 0
 	}
 	d.answer(nil)
 }

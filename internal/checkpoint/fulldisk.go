@@ -19,7 +19,7 @@ const (
 type fullDisk struct {
 	err  error
 	at   time.Time
-	room int64 // bytes that the disk had left
+	room int64 // bytes that the disk had free
 }
 
 // newFullDisk returns nil if an error is not that of a full disk.
@@ -27,8 +27,8 @@ func newFullDisk(path string, err error) *fullDisk {
 	if !errors.Is(err, syscall.ENOSPC) {
 		return nil
 	}
-	left, _ := room(filepath.Dir(path))
-	return &fullDisk{err: err, at: time.Now(), room: left}
+	free, _ := room(filepath.Dir(path))
+	return &fullDisk{err: err, at: time.Now(), room: free}
 }
 
 // waits reports whether it is too early for another commit.
@@ -36,6 +36,6 @@ func (f *fullDisk) waits(path string) bool {
 	if f == nil || time.Since(f.at) >= fullDiskPause {
 		return false
 	}
-	left, ok := room(filepath.Dir(path))
-	return !ok || left < f.room+fullDiskRoom
+	free, ok := room(filepath.Dir(path))
+	return !ok || free < f.room+fullDiskRoom
 }

@@ -131,8 +131,8 @@ func (r *Replica) checkRoom(changes []Changes) error {
 		grows += 2 * int64(len(c)) // pages that are half full
 	}
 	size := fileSize(r.path)
-	if left, ok := room(filepath.Dir(r.path)); ok && left < size+2*grows {
-		return fmt.Errorf("the copy of the leader's state takes %d bytes, changes add up to %d, and the disk has %d left, which another one beside it needs", size, grows, left)
+	if free, ok := room(filepath.Dir(r.path)); ok && free < size+2*grows {
+		return fmt.Errorf("the copy of the leader's state takes %d bytes, changes add up to %d, and the disk has %d left, which another one beside it needs", size, grows, free)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (r *Replica) makeRoom(next *Stamp) error {
 	if entries+letters == 0 {
 		return nil
 	}
-	reason := "another replica leads, and did not have its last commits; " + left(entries, letters) + " are in it"
+	reason := "another replica leads, and did not have its last commits; " + counted(entries, letters) + " are in it"
 	if err := setAside(r.path, reason, nil, r.report); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// Salvaged takes what can be read of a file that was set aside. A function that is nil takes nothing.
+// Salvaged takes what can be read of a file that was set aside.
 type Salvaged struct {
 	// Entry is called with each undelivered entry of a log, flow by flow, in the order of each.
 	Entry func(pipeline string, e delta.Entry) error
@@ -29,7 +29,7 @@ func Salvage(path string, to Salvaged) error {
 		}
 		part("logs", func() error {
 			logs := tx.Bucket(logsBucket)
-			if logs == nil || to.Entry == nil {
+			if logs == nil {
 				return nil
 			}
 			return logs.ForEachBucket(func(pipeline []byte) error {
@@ -39,7 +39,7 @@ func Salvage(path string, to Salvaged) error {
 		})
 		part("dead letters", func() error {
 			letters := tx.Bucket(deadLettersKey)
-			if letters == nil || to.Letter == nil {
+			if letters == nil {
 				return nil
 			}
 			return letters.ForEach(func(_, letter []byte) error { return to.Letter(letter) })

@@ -94,7 +94,7 @@ func openLocked(path string, compacts bool, report func(message string, err erro
 func (s *Store) Renew(reason string, info Info, report func(message string, err error)) (*Store, error) {
 	err := s.db.Close()
 	if err == nil {
-		err = setAside(s.path, reason+"; "+left(s.waiting())+" are in it", nil, report)
+		err = setAside(s.path, reason+"; "+counted(s.waiting())+" are in it", nil, report)
 	}
 	var renewed *Store
 	if err == nil {

@@ -29,8 +29,8 @@ const leftAlone = "the file is left as it is: start again once the cause is gone
 const smallest = 2 * 4096
 
 // verify reads a whole file before bbolt opens it for writing: bbolt then visits all pages on a goroutine of its own, where a page number
-// that makes no sense ends the process. It checks the format too, and that what is kept of the watches can be decoded: a start with half
-// of a known set would send deletions that never happened.
+// that makes no sense ends the process. [bolt.Tx.Check] is no way around that: it has such a goroutine too. verify checks the format, and
+// that what is kept of the watches can be decoded: a start with half of a known set would send deletions that never happened.
 func verify(path string) error {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):

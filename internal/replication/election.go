@@ -152,7 +152,7 @@ func (e *Election) note(err error) {
 	status := e.lease.Status()
 	e.failures++
 	e.failedAt = time.Now()
-	text := kind(err)
+	text := withoutAddress(err)
 	if e.failed[text] || len(e.failed) >= maxFailures || status.Err != nil || errors.Is(err, context.Canceled) {
 		return
 	}
@@ -174,5 +174,5 @@ const maxFailures = 10
 // localAddress is this end of a connection, with a port that differs each time.
 var localAddress = regexp.MustCompile(`[^ ]+->`)
 
-// kind is the text of an error by which it is logged once.
-func kind(err error) string { return localAddress.ReplaceAllString(err.Error(), "") }
+// withoutAddress returns the text of an error by which it is logged once.
+func withoutAddress(err error) string { return localAddress.ReplaceAllString(err.Error(), "") }

@@ -40,7 +40,7 @@ func (in *inbox) fill(conn net.Conn) {
 	r := bufio.NewReaderSize(conn, 256<<10)
 	// The clocks of two machines differ. The frame that came fastest shows by how much: of the last minute, as clocks are set, and
 	// none waits longer than ackTimeout.
-	fastest, former, since := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64), time.Now()
+	fastest, before, since := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64), time.Now()
 	for {
 		var f frame
 		err := conn.SetReadDeadline(time.Now().Add(silence))
@@ -53,10 +53,10 @@ func (in *inbox) fill(conn net.Conn) {
 			now := time.Now()
 			took := now.Sub(at)
 			if now.Sub(since) > ackTimeout {
-				fastest, former, since = took, fastest, now
+				fastest, before, since = took, fastest, now
 			}
 			fastest = min(fastest, took)
-			f.current = now.Add(min(fastest, former) - took)
+			f.current = now.Add(min(fastest, before) - took)
 		}
 		if !in.add(f, err) {
 			return

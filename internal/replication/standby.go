@@ -80,7 +80,7 @@ func (s *Standby) update(change func(*StandbyStatus)) {
 // Run follows until ctx ends. A connection that is broken means a new copy; until that is whole, the former one counts.
 func (s *Standby) Run(ctx context.Context) {
 	logged, pause, last := "", s.retry, Endpoint{}
-	var refused time.Time // when a line with errLeaderRefuses was logged
+	var refusalLogged time.Time // when a line with errLeaderRefuses was logged last
 	for ctx.Err() == nil {
 		if endpoint, ok := s.lease.Leader(); ok {
 			err := s.follow(ctx, endpoint)
@@ -95,10 +95,10 @@ func (s *Standby) Run(ctx context.Context) {
 			}
 			s.election.TryNow()
 			isRefused := errors.Is(err, errLeaderRefuses)
-			if text := kind(err); wasInSync || text != logged && !(isRefused && time.Since(refused) < refusedPause) {
+			if text := withoutAddress(err); wasInSync || text != logged && !(isRefused && time.Since(refusalLogged) < refusedPause) {
 				s.logger.Warn("no connection to the leader; trying again", "address", endpoint.Address, "err", err)
 				if logged = text; isRefused {
-					refused = time.Now()
+					refusalLogged = time.Now()
 				}
 			}
 			// A copy that fails again and again, on a full disk for example, would keep the leader busy, also if each was whole for a moment.

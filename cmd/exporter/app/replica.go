@@ -42,7 +42,7 @@ type replica struct {
 	offset    *source.Offset                       // of a leader
 	leader    atomic.Pointer[replication.Leader]   // nil until this process leads
 	committer atomic.Pointer[checkpoint.Committer] // nil until this process leads
-	left      atomic.Bool                          // once it lets the Lease end
+	stuck     atomic.Bool                          // set once it lets the Lease end, since its disk hangs or refuses commits
 	// historyLost is set if it is not known to a leader what was delivered beyond what its state has.
 	historyLost bool
 
@@ -223,7 +223,7 @@ func (r *replica) leaveIfStuck(ctx context.Context, refuses, hangs, smallWrite t
 
 func (r *replica) leave(err error) {
 	r.logger.Error("this leader is stuck, and lets its Lease end", "err", err)
-	r.left.Store(true)
+	r.stuck.Store(true)
 	r.stop()
 	r.fail(&FailureError{err})
 }

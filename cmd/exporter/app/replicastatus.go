@@ -167,7 +167,7 @@ func registerReplica(registry prometheus.Registerer, h *health) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "kubeferry_" + name, Help: help}, of(value)))
 	}
 	gauge("leader", "1 if this replica leads, else 0.", func(r *replica) float64 {
-		if status := r.lease.Status(); status.Leading && status.Err == nil && !r.left.Load() {
+		if status := r.lease.Status(); status.Leading && status.Err == nil && !r.stuck.Load() {
 			return 1
 		}
 		return 0

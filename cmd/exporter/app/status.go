@@ -48,7 +48,7 @@ func (h *health) probes() admin.Probes {
 
 func (h *health) healthy() error {
 	running := h.running.Load()
-	if replica := h.replica.Load(); replica != nil && replica.left.Load() {
+	if replica := h.replica.Load(); replica != nil && replica.stuck.Load() {
 		return errors.New("the disk hangs")
 	}
 	if running == nil {
