@@ -98,6 +98,21 @@ func (e *Evaluator) Query(ctx context.Context, expr string, at time.Time) (promq
 	return slices.Clone(vector), err
 }
 
+// Range returns what an expression is between two times, in steps.
+func (e *Evaluator) Range(ctx context.Context, expr string, from, to time.Time, step time.Duration) (promql.Matrix, error) {
+	query, err := e.engine.NewRangeQuery(ctx, e.stored, nil, expr, from, to, step)
+	if err != nil {
+		return nil, err
+	}
+	defer query.Close()
+	matrix, err := query.Exec(ctx).Matrix()
+	matrix = slices.Clone(matrix)
+	for i, series := range matrix {
+		matrix[i].Floats = slices.Clone(series.Floats) // Close gives them away
+	}
+	return matrix, err
+}
+
 // evaluate returns the alerts of a rule whose expression holds.
 func (e *Evaluator) evaluate(ctx context.Context, rule Rule, at time.Time) (alerts []string, err error) {
 	vector, err := e.Query(ctx, rule.Expr, at)
