@@ -131,7 +131,8 @@ func (b *browser) size(width, height int64, scheme string) {
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 }
 
-// pictures is the directory that screenshots are written to: those of the documentation are made by TestExtendedPage.
+// pictures is the directory that screenshots are written to: TestExtendedPage and TestExtendedDashboard make
+// those of the documentation.
 var pictures = os.Getenv("KUBEFERRY_SCREENSHOTS")
 
 // screenshot writes a picture of the page, if there is a directory for it.
