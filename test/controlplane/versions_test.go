@@ -2,7 +2,11 @@ package controlplane_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
 	"os/exec"
+	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -38,4 +42,31 @@ func TestOneVersionOfEachModule(t *testing.T) {
 			t.Errorf("%s: %v", module, in)
 		}
 	}
+}
+
+// TestVersionsPage: docs/versions.md names the versions that the tests run.
+func TestVersionsPage(t *testing.T) {
+	page := read(t, "../../docs/versions.md")
+	for program, in := range map[string]struct{ file, before string }{
+		"Kubernetes API server": {"assets/go.mod", "k8s.io/kubernetes v"},
+		"etcd":                  {"assets/go.mod", "go.etcd.io/etcd/server/v3 v"},
+		"Kafka":                 {"../kafkatest/pom.xml", "<kafka.version>"},
+		"NATS server":           {"../go.mod", "github.com/nats-io/nats-server/v2 v"},
+	} {
+		version := regexp.MustCompile(regexp.QuoteMeta(in.before) + `([0-9.]+)`).FindStringSubmatch(read(t, in.file))
+		if version == nil {
+			t.Errorf("%s: no version in %s", program, in.file)
+		} else if row := fmt.Sprintf("\n| %s | %s |", program, version[1]); !strings.Contains(page, row) {
+			t.Errorf("docs/versions.md has no row that begins with %q", row[1:])
+		}
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
