@@ -279,10 +279,21 @@ func TestChartValues(t *testing.T) {
 	}
 	checkRules(t, m.objects, "ops/audit-kubeferry")
 	kinds := names(m.objects)
-	for _, want := range []string{"PodMonitor ops/audit-kubeferry", "PrometheusRule ops/audit-kubeferry", "ConfigMap ops/audit-kubeferry-dashboard"} {
+	for _, want := range []string{
+		"PodMonitor ops/audit-kubeferry", "PrometheusRule ops/audit-kubeferry", "ConfigMap ops/audit-kubeferry-dashboard",
+		"ConfigMap ops/audit-ops-more", "ConfigMap ops/audit-ops-text",
+	} {
 		if !slices.Contains(kinds, want) {
 			t.Errorf("there is no %s in %q", want, kinds)
 		}
+	}
+	for i, object := range m.objects {
+		if strings.HasPrefix(object.GetName(), "audit-kubeferry") && object.GetLabels()["cost-center"] != "42" {
+			t.Errorf("%s has the labels %v", kinds[i], object.GetLabels())
+		}
+	}
+	if m.workload.Spec.Template.Labels["cost-center"] != "42" {
+		t.Errorf("the Pods have the labels %v", m.workload.Spec.Template.Labels)
 	}
 	if slices.ContainsFunc(kinds, func(k string) bool { return strings.HasPrefix(k, "ServiceAccount ") }) {
 		t.Error("a ServiceAccount is made although one is named")
