@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"strconv"
 	"time"
 
@@ -87,11 +86,10 @@ func newItem(e delta.Entry) *item {
 		i = &item{delta: d, watch: d.Watch, observed: d.Observed, size: d.Size(), snapshot: d.Snapshot, snapshotSequence: d.SnapshotSequence}
 		i.Ref = d.Ref()
 	}
-	flow := noticeNamespace
+	i.Flow, i.Value = noticeNamespace, i
 	if !i.notice() {
-		flow = namespaceFlow(i.Ref.Namespace)
+		i.Flow = namespaceFlow(i.Ref.Namespace)
 	}
-	i.Flow, i.Value = cmp.Or(e.Flow, flow), i // an entry of the log that is damaged may lack its namespace, but has a flow
 	return i
 }
 

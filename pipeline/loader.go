@@ -170,6 +170,7 @@ func (p *Pipeline) mayLoad(f *flow) bool {
 // logged makes an item of an entry.
 func (p *Pipeline) logged(e delta.Entry) *item {
 	i := newItem(e)
+	i.Flow = e.Flow // an entry that is damaged may lack its namespace
 	i.seq, i.logged, i.Attempts, i.Failed = e.Seq, true, e.Attempts, e.Failed
 	i.restored = e.Seq < p.options.Logged.Next
 	if e.Unsendable != "" {
