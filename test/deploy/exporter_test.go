@@ -6,11 +6,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,8 +33,17 @@ type exporter struct {
 	address string
 }
 
+// TestMain prepares what most tests run. What takes long and few tests run is prepared if one of these is selected.
 func TestMain(m *testing.M) {
-	assets.Must(controlplane.Prepare, programs.Exporter().Build, programs.Kubectl().Build, programs.Helm().Build, programs.DownloadCRDs, release.Prepare)
+	flag.Parse()
+	prepare := []assets.Prepare{controlplane.Prepare, programs.Exporter().Build, programs.Helm().Build}
+	if slices.ContainsFunc([]string{"TestCommands", "TestRelease"}, assets.Selected) {
+		prepare = append(prepare, programs.Kubectl().Build, programs.DownloadCRDs)
+	}
+	if slices.ContainsFunc([]string{"TestImageIsPushed", "TestImageIsTheDockerfiles", "TestInCluster", "TestReleaseFiles"}, assets.Selected) {
+		prepare = append(prepare, release.Prepare)
+	}
+	assets.Must(prepare...)
 	os.Exit(m.Run())
 }
 
