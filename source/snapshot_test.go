@@ -2,6 +2,7 @@ package source
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -240,6 +241,36 @@ func TestSnapshotAfterAKillLeavesOutWhatIsNotSelected(t *testing.T) {
 		o.Snapshot = delta.SnapshotAlways
 	})
 	l.expectMarks("p", "completed 0 at 1 count 1")
+}
+
+// A change that comes again after a kill sends its object in no snapshot: the killed run may have sent later changes.
+func TestRepeatedChangesAreInNoSnapshot(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	l := live(t, server, m, []string{"p"}, nil)
+	l.watching(11)
+	l.snapshotsDone()
+	l.capture()
+	server.Write("a", false) // 12
+	server.Write("a", false) // 13: sent, and not committed
+	l.watching(13)
+	l.crash()
+	begun := make(chan struct{})
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if isWatch(r) {
+			w.Header().Set("Content-Type", "application/json")
+			w.(http.Flusher).Flush()
+			select {
+			case <-begun:
+			case <-r.Context().Done():
+			}
+		}
+		return false
+	})
+	l = live(t, front, m, []string{"p"}, func(o *Options, _ *life) { o.Snapshot = delta.SnapshotAlways })
+	l.begins("p")
+	close(begun)
+	l.snapshotsDone()
+	l.expectSet("p", "u11/12/MODIFIED", "u11/13/ADDED+s", "u11/13/MODIFIED")
 }
 
 // What changes while a snapshot runs comes with its change if the snapshot has not reached it.
