@@ -419,6 +419,43 @@ func TestWildcardResourceComesAndGoes(t *testing.T) {
 	}
 }
 
+// Discovery that cannot be read ends no watch, and shows.
+func TestUnreadableDiscoveryEndsNothing(t *testing.T) {
+	server, m := things(t, "a"), newMemory() // 11
+	var away atomic.Bool
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if !away.Load() || r.URL.Path != "/api/v1" {
+			return false
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	})
+	begin := func() *life {
+		return live(t, front, m, []string{"p"}, func(o *Options, _ *life) {
+			o.Resources, o.discovery = []schema.GroupVersionResource{{Version: "v1", Resource: "*"}}, 10*time.Millisecond
+		})
+	}
+	for _, want := range []string{"u11/11/ADDED+s", "u11/12/MODIFIED"} {
+		l := begin()
+		if away.Load() {
+			l.expectWatches("gadgets:", "namespaces:", "things:")
+			away.Store(false)
+			server.Write("a", false) // 12
+		}
+		l.expect("p", want)
+		l.expectWatches("gadgets:", "namespaces:", "things:")
+		away.Store(true)
+		eventually(t, func() string {
+			if wildcard := l.source.Status()[0]; wildcard.Resource != "v1/*" || wildcard.State != StateFailing || wildcard.Error == "" {
+				return "no status says that discovery cannot be read"
+			}
+			return ""
+		})
+		l.expectWatches("gadgets:", "namespaces:", "things:")
+		l.stop()
+	}
+}
+
 // A wildcard takes each resource in one version: the one that is watched as long as that is served, else the one that the API server prefers.
 func TestVersionsOfWildcards(t *testing.T) {
 	served := func(names ...string) (all []Served) {
