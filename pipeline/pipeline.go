@@ -79,9 +79,7 @@ type Pipeline struct {
 	now     func() time.Time
 
 	// wake wakes the dispatcher when something changed: a record was enqueued, a call has ended, or the sink has a free slot.
-	wake chan struct{}
-	// drained wakes Drain when nothing is waiting.
-	drained chan struct{}
+	wake    chan struct{}
 	batches chan *batch
 	large   chan struct{} // has room for one: the large object that is on its way in
 	pool    sync.Pool     // of *batch
@@ -112,7 +110,6 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 		logger:  logger.With("pipeline", options.Name, "sink", options.SinkName),
 		now:     time.Now,
 		wake:    make(chan struct{}, 1),
-		drained: make(chan struct{}, 1),
 		batches: make(chan *batch),
 		large:   make(chan struct{}, 1),
 		counts:  Counts{Dead: map[string]uint64{}, filteredBy: make([]uint64, len(options.Filters)+1), watches: map[string]*watchCount{}, firstOfRun: options.Logged.Next},
@@ -145,17 +142,21 @@ func (p *Pipeline) Name() string { return p.options.Name }
 // SinkName is the name of the pipeline's sink.
 func (p *Pipeline) SinkName() string { return p.options.SinkName }
 
+// drainPoll is how often Drain looks whether something is left.
+const drainPoll = 5 * time.Millisecond
+
 // Drain waits until nothing is left to deliver, or ctx ends, and returns how many deltas and gaps are left. The sources must
 // have stopped, and Run must be running.
 func (p *Pipeline) Drain(ctx context.Context) uint64 {
 	for {
-		stats := p.Stats()
-		left := stats.Waiting + stats.GapsWaiting
+		p.mu.Lock()
+		left := p.counts.Waiting + p.counts.GapsWaiting
+		p.mu.Unlock()
 		if left == 0 || ctx.Err() != nil {
 			return left
 		}
 		select {
-		case <-p.drained:
+		case <-time.After(drainPoll):
 		case <-ctx.Done():
 		}
 	}

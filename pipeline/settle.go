@@ -12,7 +12,6 @@ import (
 func (p *Pipeline) settle(b *batch, errs []*sinks.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	defer p.announceDrained()
 	now := p.now()
 	for n, i := range b.items {
 		i.inBatch = false
@@ -82,14 +81,4 @@ func (p *Pipeline) logFailing(i *item, err *sinks.Error) {
 	}
 	log("an object's record fails; its later records wait behind it",
 		"resource", delta.ResourceName(i.Ref.Resource), "namespace", i.Ref.Namespace, "name", i.Ref.Name, "err", err)
-}
-
-// announceDrained wakes Drain when nothing is waiting.
-func (p *Pipeline) announceDrained() {
-	if p.counts.Waiting+p.counts.GapsWaiting == 0 {
-		select {
-		case p.drained <- struct{}{}:
-		default:
-		}
-	}
 }
