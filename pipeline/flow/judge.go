@@ -234,10 +234,10 @@ func (s *Scheduler) again(b *Batch, waiting []*object, now time.Time) {
 	case b.fault == ours:
 		s.regroup(waiting, b.round, now, 0)
 	case b.fault == delayed, b.fault == together && b.delay > 0 && b.round > 0: // the records are not to blame
-		for _, o := range slices.Backward(waiting) {
+		for _, o := range waiting {
 			o.alone = false
 			s.setFailing(o, false)
-			o.flow.fresh.pushFront(&o.lane)
+			s.ready(o, now)
 		}
 	case b.fault == record || b.fault == none:
 		var refused []*object

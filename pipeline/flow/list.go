@@ -24,17 +24,6 @@ func (l *list[T]) pushBack(n *node[T]) {
 	l.length++
 }
 
-func (l *list[T]) pushFront(n *node[T]) {
-	n.in, n.prev, n.next = l, nil, l.first
-	if l.first == nil {
-		l.last = n
-	} else {
-		l.first.prev = n
-	}
-	l.first = n
-	l.length++
-}
-
 // leave takes the node out of its list, if it is in one.
 func (n *node[T]) leave() {
 	l := n.in
