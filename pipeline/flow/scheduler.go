@@ -77,7 +77,7 @@ type Scheduler struct {
 	apartCalls    int    // of calls, those sent apart, and those of which letters are written, which have given their slot back
 	batch         uint64 // the number of the last batch
 	filling       uint64 // the number of the shared batch that may still be filled
-	lastApart     bool   // the last call was sent apart
+	lastApart     bool   // what is sent apart came before shared batches the last time
 
 	sink sinkState
 	full bool
@@ -184,18 +184,14 @@ func (s *Scheduler) next(now time.Time, fits func(*Item) bool) (b *Batch, wake t
 	case s.sink.surprises >= awayAfter && now.Sub(s.sink.called) < hurryPause:
 		wake = s.sink.called.Add(hurryPause)
 	default:
-		s.lastApart = !s.lastApart
-		for _, isApart := range []bool{s.lastApart, !s.lastApart} {
-			var waitsToo bool
-			if isApart {
-				b, waitsToo = s.nextApart(now, fits)
-			} else {
-				b, waitsToo = s.nextShared(now, fits)
-			}
-			if b != nil {
-				break
-			}
-			waits = waits || waitsToo
+		first, second := s.nextShared, s.nextApart
+		if s.lastApart = !s.lastApart; s.lastApart {
+			first, second = second, first
+		}
+		if b, waits = first(now, fits); b == nil {
+			var secondWaits bool
+			b, secondWaits = second(now, fits)
+			waits = waits || secondWaits
 		}
 	}
 	if b == nil && !waits {
@@ -288,7 +284,7 @@ func (s *Scheduler) takeLane(f *flow, l lane, c class, now time.Time, fits func(
 		o.lane.leave()
 		s.put(b, o, fits)
 	} else {
-		s.fillFresh(b, f, len(b.Items)+s.options.Records, fits)
+		s.fillFresh(b, f, s.options.Records, fits)
 	}
 	s.place(f, now)
 	return b
