@@ -10,7 +10,7 @@ import (
 func BenchmarkHealthy(b *testing.B) {
 	for _, records := range []int{100, 1} {
 		b.Run(fmt.Sprint(records), func(b *testing.B) {
-			s := New(Options{Records: records, Calls: 8, Initial: time.Second, Max: time.Second, Random: func() float64 { return 0 }})
+			s := New(Options{Records: records, Calls: 8, Share: NewSlots(8).Share(nil), Initial: time.Second, Max: time.Second, Random: func() float64 { return 0 }})
 			items := make([]Item, 1000)
 			for k := range items {
 				flow := fmt.Sprint("ns", k%30)

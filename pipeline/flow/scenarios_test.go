@@ -514,7 +514,7 @@ func TestBusyNamespaceIsNotStarved(t *testing.T) {
 
 func TestManyNamespaces(t *testing.T) {
 	const n = 100_000
-	s := New(Options{Records: 100, Calls: 8, Initial: time.Second, Max: time.Second, Random: func() float64 { return 0 }})
+	s := New(Options{Records: 100, Calls: 8, Share: NewSlots(8).Share(nil), Initial: time.Second, Max: time.Second, Random: func() float64 { return 0 }})
 	start := time.Now()
 	for k := range n {
 		flow := fmt.Sprint("ns", k)

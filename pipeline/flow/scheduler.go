@@ -86,9 +86,6 @@ type Scheduler struct {
 // New returns a scheduler.
 func New(options Options) *Scheduler {
 	s := &Scheduler{options: options, objects: map[delta.Ref]*object{}, flows: map[string]*flow{}}
-	if s.options.Share == nil {
-		s.options.Share = NewSlots(options.Calls).Share(func() {})
-	}
 	s.sink.pause = options.Initial
 	return s
 }
