@@ -18,8 +18,8 @@ type batch struct {
 	bytes   int64
 	// attempts are those of the items before the call.
 	attempts []int
-	// begun is when the call began; zero before.
-	begun time.Time
+	// took is how long the call took; 0 if there was none.
+	took time.Duration
 	// unread is set if deltas have to be read from the log before the records can be made.
 	unread bool
 	// most is how many records the rate allows; 0 for no bound.

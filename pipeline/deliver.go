@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/sinks"
@@ -89,18 +88,11 @@ func (p *Pipeline) call(ctx context.Context, b *batch, records []sinks.Record) (
 		return false, err
 	}
 	defer func() { cut = leave() }()
-	b.begun = p.now()
+	begun := p.now()
+	defer func() { b.took = p.now().Sub(begun) }()
 	ctx, cancel := context.WithTimeout(ctx, p.options.Limits.Timeout)
 	defer cancel()
 	return false, p.options.Sink.Deliver(ctx, records)
-}
-
-// took is how long the call of a batch took.
-func (p *Pipeline) took(b *batch) time.Duration {
-	if b.begun.IsZero() {
-		return 0
-	}
-	return p.now().Sub(b.begun)
 }
 
 // Permit decides when a sink may be called, where several processes could deliver the same.

@@ -27,7 +27,7 @@ func (p *Pipeline) judge(b *batch, errs []*sinks.Error, cancelled bool) {
 	}
 	now := p.now()
 	p.scheduler.SetFull(p.budget.full)
-	p.scheduler.Judge(b.Batch, results, p.took(b), now)
+	p.scheduler.Judge(b.Batch, results, b.took, now)
 	for n, i := range b.items {
 		if i.logged && i.Attempts != b.attempts[n] {
 			p.log.attempted[i] = struct{}{} // a restart or another leader goes on counting
