@@ -15,6 +15,8 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -41,6 +43,10 @@ type Server struct {
 	NoBookmarks bool
 	// Defined makes it say that CRDs define the resources.
 	Defined bool
+	// TextVersions makes resource versions texts: "v" and the number.
+	TextVersions bool
+	// Labels returns the labels of an object. Without it label selectors select everything. It is set before the first request.
+	Labels func(Object) labels.Set
 	// Data is the value of a field that every object has, without what JSON escapes; without it there is none. It is set
 	// before the first request.
 	Data func(Object) string
@@ -82,8 +88,21 @@ func (s *Server) json(o Object) string {
 	if s.Data != nil {
 		data = fmt.Sprintf(`,"data":"%s"`, s.Data(o))
 	}
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":"%d","managedFields":[{"manager":"m"}]}%s}`,
-		kind, o.Name, o.Namespace, o.UID(), o.Version, data)
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"name":%q,"namespace":%q,"uid":%q,"resourceVersion":%q,"managedFields":[{"manager":"m"}]}%s}`,
+		kind, o.Name, o.Namespace, o.UID(), s.resourceVersion(o.Version), data)
+}
+
+func (s *Server) resourceVersion(version int) string {
+	if s.TextVersions {
+		return fmt.Sprint("v", version)
+	}
+	return strconv.Itoa(version)
+}
+
+// number is the version that a resource version stands for; 0 if that is empty.
+func number(resourceVersion string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(resourceVersion, "v"))
+	return n
 }
 
 func kindOf(resource string) string {
@@ -168,6 +187,20 @@ func (s *Server) History() []Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.history)
+}
+
+// Collection returns what a watch of a resource brings, in one namespace if that is not empty: the objects, and the version of the last change.
+func (s *Server) Collection(resource schema.GroupVersionResource, namespace, labelSelector, fieldSelector string) (objects map[string]Object, last int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	objects = map[string]Object{}
+	for _, c := range s.changes(newCollection(resource.Resource, namespace, labelSelector, fieldSelector)) {
+		key := c.Namespace + "/" + c.Name
+		if objects[key], last = c.Object, c.Version; c.Type == "DELETED" {
+			delete(objects, key)
+		}
+	}
+	return objects, last
 }
 
 // Version is the present one.
@@ -319,19 +352,62 @@ func (s *Server) SwitchOff(off bool) {
 	s.changed.Broadcast()
 }
 
-// collection is what a path names: a resource, in one namespace if that is not empty.
-type collection struct{ resource, namespace string }
-
-func collectionOf(path string) collection {
-	path = strings.TrimPrefix(path, "/api/v1/")
-	if rest, ok := strings.CutPrefix(path, "namespaces/"); ok {
-		namespace, resource, _ := strings.Cut(rest, "/")
-		return collection{resource, namespace}
-	}
-	return collection{resource: path}
+// collection is what a request names: a resource, in one namespace if that is not empty, and what of it.
+type collection struct {
+	resource, namespace string
+	labels              labels.Selector
+	fields              fields.Selector
 }
 
-func (c collection) holds(o Object) bool { return c.namespace == "" || c.namespace == o.Namespace }
+func collectionOf(r *http.Request) collection {
+	path, query := strings.TrimPrefix(r.URL.Path, "/api/v1/"), r.URL.Query()
+	namespace, resource := "", path
+	if rest, ok := strings.CutPrefix(path, "namespaces/"); ok {
+		namespace, resource, _ = strings.Cut(rest, "/")
+	}
+	return newCollection(resource, namespace, query.Get("labelSelector"), query.Get("fieldSelector"))
+}
+
+// newCollection ignores a selector that cannot be read.
+func newCollection(resource, namespace, labelSelector, fieldSelector string) collection {
+	c := collection{resource, namespace, labels.Everything(), fields.Everything()}
+	if selector, err := labels.Parse(labelSelector); err == nil {
+		c.labels = selector
+	}
+	if selector, err := fields.ParseSelector(fieldSelector); err == nil {
+		c.fields = selector
+	}
+	return c
+}
+
+// holds reports whether an object is in a collection.
+func (s *Server) holds(c collection, o Object) bool {
+	return (c.namespace == "" || c.namespace == o.Namespace) && (s.Labels == nil || c.labels.Matches(s.Labels(o))) &&
+		c.fields.Matches(fields.Set{"metadata.name": o.Name, "metadata.namespace": o.Namespace})
+}
+
+// changes returns the history of a collection, as its watches report it: an object that a change takes out of the collection is deleted.
+func (s *Server) changes(in collection) (all []Change) {
+	holds := map[string]bool{}
+	for _, c := range s.history {
+		if c.Resource != in.resource {
+			continue
+		}
+		key := c.Namespace + "/" + c.Name
+		before, after := holds[key], c.Type != "DELETED" && s.holds(in, c.Object)
+		holds[key] = after
+		switch {
+		case !before && !after:
+			continue
+		case !before:
+			c.Type = "ADDED"
+		case !after:
+			c.Type = "DELETED"
+		}
+		all = append(all, c)
+	}
+	return all
+}
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
@@ -340,7 +416,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	query := r.URL.Query()
-	in := collectionOf(r.URL.Path)
+	in := collectionOf(r)
 	known := kindOf(in.resource) != "" && !s.unserved[in.resource]
 	switch {
 	case r.URL.Path == "/api/v1/namespaces/kube-system":
@@ -404,7 +480,7 @@ func (s *Server) list(w http.ResponseWriter, in collection, exact, token string)
 		exact, after, _ = strings.Cut(token, "/")
 	}
 	if exact != "" {
-		version, _ = strconv.Atoi(exact)
+		version = number(exact)
 	}
 	if version < s.states {
 		s.refusals++
@@ -418,7 +494,7 @@ func (s *Server) list(w http.ResponseWriter, in collection, exact, token string)
 	}
 	state := s.at(version, in.resource)
 	keys := slices.Sorted(maps.Keys(state))
-	keys = slices.DeleteFunc(keys, func(key string) bool { return key <= after || !in.holds(state[key]) })
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key <= after || !s.holds(in, state[key]) })
 	next := ""
 	if len(keys) > s.PageSize {
 		keys = keys[:s.PageSize]
@@ -430,13 +506,13 @@ func (s *Server) list(w http.ResponseWriter, in collection, exact, token string)
 		// A built-in resource's items come without apiVersion and kind.
 		items = append(items, strings.Replace(s.json(state[key]), `"apiVersion":"v1","kind":"`+kind+`",`, "", 1))
 	}
-	fmt.Fprintf(w, `{"kind":"%sList","apiVersion":"v1","metadata":{"resourceVersion":"%d"%s},"items":[%s]}`,
-		kind, version, next, strings.Join(items, ","))
+	fmt.Fprintf(w, `{"kind":"%sList","apiVersion":"v1","metadata":{"resourceVersion":%q%s},"items":[%s]}`,
+		kind, s.resourceVersion(version), next, strings.Join(items, ","))
 }
 
 // watch sends changes. It ends no watch by itself; but of one with a short time-out it sends the bookmark that precedes the end, again and again.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, from string, initial bool, seconds int) {
-	position, _ := strconv.Atoi(from)
+	position := number(from)
 	if !initial && position < s.floor {
 		s.refusals++
 		if !s.InStream {
@@ -451,11 +527,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, fr
 	if initial {
 		position = s.version
 		for _, o := range s.at(position, in.resource) {
-			if in.holds(o) {
+			if s.holds(in, o) {
 				send("ADDED", s.json(o))
 			}
 		}
-		send("BOOKMARK", fmt.Sprintf(`{"kind":"Thing","apiVersion":"v1","metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}`, position))
+		send("BOOKMARK", fmt.Sprintf(`{"kind":"Thing","apiVersion":"v1","metadata":{"resourceVersion":%q,"annotations":{"k8s.io/initial-events-end":"true"}}}`, s.resourceVersion(position)))
 	}
 	flush := w.(http.Flusher).Flush
 	stop := make(chan struct{})
@@ -480,8 +556,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, fr
 			return
 		}
 		last := position
-		for _, c := range s.history {
-			if s.silent || c.Resource != in.resource || !in.holds(c.Object) || c.Version <= position {
+		for _, c := range s.changes(in) {
+			if s.silent || c.Version <= position {
 				continue
 			}
 			send(c.Type, s.json(c.Object))
@@ -494,7 +570,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, in collection, fr
 		position = last
 		if seconds < 10 && !s.silent && !s.NoBookmarks {
 			position = s.version
-			send("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":"v1","metadata":{"resourceVersion":"%d"}}`, kindOf(in.resource), position))
+			send("BOOKMARK", fmt.Sprintf(`{"kind":%q,"apiVersion":"v1","metadata":{"resourceVersion":%q}}`, kindOf(in.resource), s.resourceVersion(position)))
 		}
 		flush()
 		s.changed.Wait()
