@@ -2,7 +2,6 @@ package replication
 
 import (
 	"bufio"
-	"math"
 	"net"
 	"sync"
 	"time"
@@ -15,9 +14,8 @@ const frameCost = 128
 type frame struct {
 	kind    byte
 	content []byte
-	// commit is the number in it, and current when it was sent, by the clock of this machine; only some frames have them.
-	commit  uint64
-	current time.Time
+	commit  uint64 // the number in it; only some frames have one
+	arrived time.Time
 }
 
 // inbox has the frames that have arrived and are not applied yet: applyBytes and one more at most.
@@ -38,9 +36,6 @@ func newInbox() *inbox {
 // fill reads frames until the connection ends.
 func (in *inbox) fill(conn net.Conn) {
 	r := bufio.NewReaderSize(conn, 256<<10)
-	// The clocks of two machines differ. The frame that came fastest shows by how much: of the last minute, as clocks are set, and
-	// none waits longer than ackTimeout.
-	fastest, before, since := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64), time.Now()
 	for {
 		var f frame
 		err := conn.SetReadDeadline(time.Now().Add(silence))
@@ -48,16 +43,9 @@ func (in *inbox) fill(conn net.Conn) {
 			f.kind, f.content, err = readFrame(r, maxFrame)
 		}
 		if err == nil && (f.kind == frameCommit || f.kind == frameWhole || f.kind == frameAlive) {
-			var at time.Time
-			f.commit, at, err = readProgress(f.content)
-			now := time.Now()
-			took := now.Sub(at)
-			if now.Sub(since) > ackTimeout {
-				fastest, before, since = took, fastest, now
-			}
-			fastest = min(fastest, took)
-			f.current = now.Add(min(fastest, before) - took)
+			f.commit, err = readProgress(f.content)
 		}
+		f.arrived = time.Now()
 		if !in.add(f, err) {
 			return
 		}

@@ -205,7 +205,7 @@ func (l *Leader) readAcks(s *standby) error {
 		if err != nil {
 			return err
 		}
-		number, _, err := readProgress(content)
+		number, err := readProgress(content)
 		if err != nil || kind != frameAck {
 			return errFrame
 		}

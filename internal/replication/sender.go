@@ -123,7 +123,7 @@ func (s *standby) send(ctx context.Context, source StateReader) error {
 			s.mu.Lock()
 			s.wholeAt = sent
 			s.mu.Unlock()
-			if err := writeFrame(out, frameWhole, progress(sent, time.Now())); err != nil {
+			if err := writeFrame(out, frameWhole, progress(sent)); err != nil {
 				return err
 			}
 		}
@@ -133,7 +133,7 @@ func (s *standby) send(ctx context.Context, source StateReader) error {
 		select {
 		case <-s.wake:
 		case <-ticker.C:
-			if err := writeFrame(out, frameAlive, progress(sent, time.Now())); err != nil {
+			if err := writeFrame(out, frameAlive, progress(sent)); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -157,7 +157,7 @@ func (s *standby) flush(out *bufio.Writer, sent uint64) (uint64, error) {
 				return sent, err
 			}
 		}
-		if err := writeFrame(out, frameCommit, progress(c.number, c.at)); err != nil {
+		if err := writeFrame(out, frameCommit, progress(c.number)); err != nil {
 			return sent, err
 		}
 		sent = c.number

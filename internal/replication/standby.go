@@ -49,9 +49,10 @@ type Standby struct {
 // StandbyStatus is how a standby is doing.
 type StandbyStatus struct {
 	Connected bool
-	// InSync is set while the copy is whole and equalled the leader's state a moment ago: the leader counts no other.
+	// InSync is set while the copy is whole and what is in it arrived a moment ago.
 	InSync bool
-	// Current is when the copy was last known to equal the leader's state.
+	// Current is when the newest of what is in the copy arrived. Clocks of two machines differ, so it is not when the leader sent that: what
+	// waits in the connection does not count.
 	Current time.Time
 	// Err is why there is no connection.
 	Err error
@@ -207,7 +208,7 @@ func (s *Standby) receive(conn net.Conn, arrived *inbox, leave context.CancelCau
 			return nil
 		}
 		_ = conn.SetWriteDeadline(time.Now().Add(writeTimeout)) // fails with the connection
-		if err := writeFrame(conn, frameAck, progress(last, time.Now())); err != nil {
+		if err := writeFrame(conn, frameAck, progress(last)); err != nil {
 			leave(err) // what has arrived is applied all the same
 		}
 		s.update(func(status *StandbyStatus) {
@@ -231,9 +232,9 @@ func (s *Standby) receive(conn net.Conn, arrived *inbox, leave context.CancelCau
 				}
 			case frameCommit:
 				pending, parts = append(pending, parts...), nil
-				last, current = f.commit, f.current
+				last, current = f.commit, f.arrived
 			case frameAlive:
-				last, current = f.commit, f.current
+				last, current = f.commit, f.arrived
 			case frameWhole:
 				if whole {
 					return errFrame
@@ -244,7 +245,7 @@ func (s *Standby) receive(conn net.Conn, arrived *inbox, leave context.CancelCau
 				if err := s.copy.EndCopy(); err != nil {
 					return err
 				}
-				whole, last, current = true, f.commit, f.current
+				whole, last, current = true, f.commit, f.arrived
 				s.logger.Info("the copy of the leader's state is whole", "commit", last)
 			default:
 				return fmt.Errorf("%w: type %q", errFrame, f.kind)

@@ -18,9 +18,9 @@ const (
 	frameHello  = 'H' // first, both ways: JSON
 	frameRange  = 'R' // changes that make a part of the copy
 	frameChange = 'C' // changes of a commit
-	frameCommit = 'E' // the end of a commit: its number and time
-	frameWhole  = 'W' // the end of the copy: the number of the commit that it equals, and the time
-	frameAlive  = 'A' // nothing happened: the number of the last commit and the time
+	frameCommit = 'E' // the end of a commit: its number
+	frameWhole  = 'W' // the end of the copy: the number of the commit that it equals
+	frameAlive  = 'A' // nothing happened: the number of the last commit
 	frameAck    = 'K' // from a standby: the number of the last commit that is on its disk
 )
 
@@ -102,14 +102,12 @@ func readHello(r io.Reader, h any) error {
 	return nil
 }
 
-// progress is the content of a commit's end, of a sign of life, and of an acknowledgment.
-func progress(commit uint64, at time.Time) []byte {
-	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, commit), uint64(at.UnixNano())) //nolint:gosec // a time
-}
+// progress is the content of the ends of a commit and of the copy, of a sign of life, and of an acknowledgment.
+func progress(commit uint64) []byte { return binary.BigEndian.AppendUint64(nil, commit) }
 
-func readProgress(content []byte) (commit uint64, at time.Time, err error) {
-	if len(content) != 16 {
-		return 0, time.Time{}, errFrame
+func readProgress(content []byte) (commit uint64, err error) {
+	if len(content) != 8 {
+		return 0, errFrame
 	}
-	return binary.BigEndian.Uint64(content), time.Unix(0, int64(binary.BigEndian.Uint64(content[8:]))), nil //nolint:gosec // a time
+	return binary.BigEndian.Uint64(content), nil
 }
