@@ -33,7 +33,7 @@ again.`,
 				return err
 			}
 			if loaded.StateDir == "" {
-				return errors.New("there is no stateDir: a snapshot goes through the socket in it")
+				return errors.New("the configuration has no stateDir; the command needs the socket in it")
 			}
 			request.StateDir = loaded.StateDir
 			out := &snapshotProgress{out: command.OutOrStdout(), terminal: isTerminal(command.OutOrStdout())}

@@ -44,9 +44,9 @@ a MODIFIED shows the object instead of the difference.`,
 			options.Resources, options.Out, options.Err = args, command.OutOrStdout(), command.ErrOrStderr()
 			switch {
 			case file != "" && len(args) > 0:
-				return errors.New("resources do not go with --config: they are those of the file")
+				return errors.New("name no resources together with --config: the file names them")
 			case file == "" && options.Pipeline != "":
-				return errors.New("--pipeline needs the --config that has it")
+				return errors.New("--pipeline needs --config")
 			case options.For < 0:
 				return errors.New("--for must not be negative")
 			case file != "":

@@ -35,7 +35,7 @@ Resources have the names that kubectl takes. Write NAME for an object without a 
 				return err
 			}
 			if loaded.StateDir == "" {
-				return errors.New("there is no stateDir: a trace goes through the socket in it")
+				return errors.New("the configuration has no stateDir; the command needs the socket in it")
 			}
 			options.StateDir, options.Resource, options.Object = loaded.StateDir, args[0], args[1]
 			return trace.Run(command.Context(), options, command.OutOrStdout())

@@ -193,7 +193,7 @@ func failureOf(ctx context.Context) error {
 	return nil
 }
 
-// FailureError is an error at run time. Every other error is one of usage: flags, arguments, configuration.
+// FailureError is an error at run time. All other errors are about flags, arguments or the configuration.
 type FailureError struct{ Err error }
 
 func (e *FailureError) Error() string { return "kubeferry: " + e.Err.Error() }

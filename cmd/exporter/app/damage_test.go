@@ -61,7 +61,7 @@ func (b *bodies) Deliver(_ context.Context, batch []sinks.Record) error {
 
 func (b *bodies) Close(context.Context) error { return nil }
 
-// An entry of the log that cannot be read goes to the dead letter, with as much of its identity as can be read. The others
+// An entry of the log that cannot be read becomes a dead letter, with as much of its identity as can be read. The others
 // are delivered, and the snapshot that they are of does not count as complete.
 func TestDamagedLogEntry(t *testing.T) {
 	headLength := func(value []byte) int {
@@ -98,7 +98,7 @@ func TestDamagedLogEntry(t *testing.T) {
 	}
 }
 
-// What could not be read back is written as its identity, and goes to the dead letter.
+// What could not be read back is written as its identity, and becomes a dead letter.
 func TestEntryLargerThanTheLogTakes(t *testing.T) {
 	dir := t.TempDir()
 	logEntries(t, dir, 2, bytes.Repeat([]byte("a"), 64<<20))

@@ -240,7 +240,7 @@ func lostError(err error) error {
 func (r *replica) begin(store *checkpoint.Store, offset func(uint64) *source.Offset) (*checkpoint.Store, error) {
 	status, info := r.lease.Status(), store.Info()
 	if claimed := r.copied.Info().Replica; claimed != nil && (info.Replica == nil || info.Replica.Lineage != claimed.Lineage || info.Replica.Compare(*claimed) != 0) {
-		return nil, &FailureError{errors.Join(errors.New("the state that this replica took the Lease with cannot be used; what is left of it counts at the next start"), store.Close())}
+		return nil, &FailureError{errors.Join(errors.New("the state with which this replica took the Lease cannot be used; the next start uses what is left of it"), store.Close())}
 	}
 	if claim := r.claim(); status.Behind || info.Replica != nil && claim != status.Before {
 		store.Doubt() // others may have led since, even if a deleted Lease does not show it

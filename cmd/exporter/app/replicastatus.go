@@ -63,7 +63,7 @@ func checkFiles(loaded *config.Config) error {
 // refer refuses commands, and names the leader.
 func (r *replica) refer(w http.ResponseWriter, _ *http.Request) {
 	holder, _, _ := strings.Cut(cmp.Or(r.lease.Status().Holder, "none"), "_")
-	http.Error(w, "this replica stands by, and knows no more than the state; run the command where the leader runs: "+holder, http.StatusConflict)
+	http.Error(w, "this replica is a standby and cannot answer; run the command where the leader runs: "+holder, http.StatusConflict)
 }
 
 // podNamespaceFile is where a Pod finds its namespace.

@@ -68,7 +68,7 @@ func (s *snapshots) request(chosen []*source.Source, pipeline, resource string) 
 			watches += n
 		}
 		if watches == 0 {
-			return fmt.Errorf("the pipeline %q takes no such resource from the running kubeferry's sources", pipeline)
+			return fmt.Errorf("pipeline %q of the running kubeferry takes no such resource", pipeline)
 		}
 	}
 	return nil
@@ -102,7 +102,7 @@ type SnapshotRequest struct {
 type SnapshotStatus = source.SnapshotStatus
 
 // Snapshot requests a snapshot of the kubeferry that runs on a state directory. It calls progress every now and then until all records
-// are delivered. It returns an error if one of them went to the dead letter, or the resource is gone.
+// are delivered. It returns an error if one of them became a dead letter, or the resource is gone.
 func Snapshot(ctx context.Context, request SnapshotRequest, progress func([]SnapshotStatus)) error {
 	client := newSocketClient(request.StateDir)
 	defer client.close()
@@ -127,7 +127,7 @@ func Snapshot(ctx context.Context, request SnapshotRequest, progress func([]Snap
 		}
 		progress(found)
 		if done, incomplete := ended(found); done && incomplete > 0 {
-			return fmt.Errorf("%d snapshots are not complete: records went to the dead letter, or the resource is gone", incomplete)
+			return fmt.Errorf("%d snapshots are not complete: records became dead letters, or the resource is gone", incomplete)
 		} else if done {
 			return nil
 		}

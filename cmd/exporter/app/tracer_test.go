@@ -27,7 +27,7 @@ func (l calledLog) ReadFlow(string, uint64, int) ([]delta.Entry, bool, error) {
 
 func (calledLog) Commit() {}
 
-// A record that goes to the dead letter during a trace is found to wait, or there.
+// A record that becomes a dead letter during a trace is found to wait, or as a dead letter.
 func TestTraceOfARecordThatDies(t *testing.T) {
 	state, p, _ := runningState(t, t.TempDir(), 1<<20)
 	dies := func() {

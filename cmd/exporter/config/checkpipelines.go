@@ -210,7 +210,7 @@ func (v *validator) form(p *Pipeline, at string) {
 	case custom && differs:
 		v.fault(at+".diff", "a custom body has no place for a difference: remove diff, and use oldObject in the body")
 	case custom && p.BodyProgram != nil && !p.BodyProgram.SeesNotices():
-		v.warn(at+".body", "gap records and marks of snapshots go through it too, and it looks neither at notice nor at type: on these object is null, and they go to the dead letter; begin with notice != null ? null : …, which leaves them out")
+		v.warn(at+".body", "gap records and marks of snapshots go through it too, and it looks neither at notice nor at type: on these object is null, and they become dead letters; begin with notice != null ? null : …, which leaves them out")
 	case differs && p.Format == shape.FormatRaw:
 		v.fault(at+".diff", "a raw record is the bare object, and has no place for a difference; use another format, or diff: none")
 	case differs && knative:

@@ -155,10 +155,10 @@ type Enrich string
 // EnrichInvolvedObject adds metadata of the objects that Events are about. It is the only value of [Enrich] beside none.
 const EnrichInvolvedObject Enrich = "involvedObject"
 
-// Backlog bounds what a pipeline holds in memory.
+// Backlog limits what a pipeline keeps in memory and on disk.
 type Backlog struct {
 	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of what waits in memory. At least 64Ki"`
-	// MaxDiskBytes bounds the log of a backlog that spills.
+	// MaxDiskBytes limits the log of a backlog that spills.
 	MaxDiskBytes sinks.Bytes `yaml:"maxDiskBytes" doc:"most bytes of what waits in stateDir. Beyond it the watches wait"`
 	Overflow     Overflow    `yaml:"overflow" enum:"spill|block" doc:"what to do beyond maxBytes: keep the rest on disk (spill), or let the watches wait (block). The default is spill with stateDir, and else block"`
 }

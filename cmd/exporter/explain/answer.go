@@ -30,7 +30,7 @@ type objectInfo struct {
 // pipelineAnswer is what one pipeline makes of the object.
 type pipelineAnswer struct {
 	Name string `json:"pipeline"`
-	// Sent is false if the change does not concern the pipeline, or goes to the dead letter.
+	// Sent is false if the change does not concern the pipeline, or becomes a dead letter.
 	Sent       bool `json:"sent"`
 	DeadLetter bool `json:"deadLetter,omitempty"`
 	// Answer is all of it in one line.

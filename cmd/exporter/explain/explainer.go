@@ -95,7 +95,7 @@ func newExplainer(options Options) (x *explainer, err error) {
 	case x.Type != "" && !slices.Contains(delta.Types(), delta.Type(x.Type)):
 		return nil, fmt.Errorf("--type is %q; there are ADDED, MODIFIED and DELETED", x.Type)
 	case x.Old != "" && x.Type == string(delta.Added):
-		return nil, errors.New("--old has a previous version, which an ADDED has not")
+		return nil, errors.New("--old does not go with --type ADDED: it has no previous version")
 	case x.Resource != "":
 		if x.resource, err = delta.ParseResource(x.Resource); err != nil {
 			return nil, fmt.Errorf("--resource: %w", err)

@@ -80,7 +80,7 @@ func (x *explainer) conclude(answer *pipelineAnswer, sink string, e *shape.Expla
 		answer.Record, err = NewRecord(x.Config.Sinks[n], &e.Record) // the configuration is valid
 	}
 	if err != nil {
-		answer.DeadLetter, answer.Answer = true, "goes to the dead letter: "+err.Error()
+		answer.DeadLetter, answer.Answer = true, "becomes a dead letter: "+err.Error()
 		return
 	}
 	answer.Sent, answer.Answer = true, "sent to "+answer.Record.Destination

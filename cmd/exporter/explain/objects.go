@@ -42,7 +42,7 @@ func (x *explainer) read(path string, stdin io.Reader) ([]change, error) {
 		}
 	}
 	if olds != nil && !found {
-		return nil, fmt.Errorf("--old has %s, which is none of the objects", objectName(olds[0]))
+		return nil, fmt.Errorf("--old has %s, which is not among the objects", objectName(olds[0]))
 	}
 	return changes, nil
 }

@@ -108,7 +108,7 @@ func (p *printer) print(r *sinks.Record) error {
 	if p.shown != nil {
 		var err error
 		if sent, err = explain.NewRecord(*p.shown, r); err != nil {
-			return fmt.Errorf("goes to the dead letter: %w", err)
+			return fmt.Errorf("becomes a dead letter: %w", err)
 		}
 		if p.output != "table" {
 			if body, err = delta.EncodeJSON(sent); err != nil {
