@@ -13,7 +13,7 @@ type Common struct {
 	TLS         *TLS          `yaml:"tls" doc:"TLS; {} for the defaults"`
 }
 
-// Batch bounds one batch.
+// Batch limits the size of a batch, and how long it waits.
 type Batch struct {
 	MaxRecords int           `yaml:"maxRecords" doc:"most records in a batch"`
 	MaxBytes   Bytes         `yaml:"maxBytes" doc:"most bytes in a batch. A larger record is sent alone"`

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Describer is what a [Config] may implement beside, for `kubeferry explain`.
+// Describer is an optional interface of a [Config]. `kubeferry explain` uses it.
 type Describer interface {
 	// Describe returns where a record would go, and in which form, as if it were the only one of its batch. It connects to
 	// nothing and reads no file; its result holds no credential.

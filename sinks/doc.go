@@ -7,7 +7,7 @@
 // # Who decides what
 //
 // A sink classifies its errors, because only it can interpret a status or a code ([Error]). The pipeline
-// decides what follows: whether to try again, when, and what goes to the dead letter. A sink therefore never
+// decides what follows: whether to try again, when, and what becomes a dead letter. A sink therefore never
 // retries on its own beyond what one call needs, and never drops a record.
 //
 // # Order

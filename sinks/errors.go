@@ -38,7 +38,7 @@ func Reasons() []Reason {
 	}
 }
 
-// MaxRetryAfter is the longest delay that a peer may request; a longer one counts as this. A peer that requests more is
+// MaxRetryAfter is the longest delay that a peer may request. A longer delay is cut to this. A peer that requests more is
 // nearly always wrong, and would stop a pipeline for no visible reason.
 const MaxRetryAfter = 10 * time.Minute
 

@@ -15,8 +15,8 @@ func WithFence(ctx context.Context, mayGoOn func() bool) context.Context {
 	return context.WithValue(ctx, fenceKey{}, mayGoOn)
 }
 
-// Fence waits until the next request of a Deliver call may begin. It returns the error of ctx if that ends before. A sink that sends
-// several calls it before each: in a process that was frozen the requests go on a moment before their context ends.
+// Fence waits until the next request of a Deliver call may begin. It returns the error of ctx if that ends before. In
+// a process that was frozen, a context ends a moment too late. So a sink that sends several requests calls Fence before each.
 func Fence(ctx context.Context) error {
 	mayGoOn, fenced := ctx.Value(fenceKey{}).(func() bool)
 	for fenced && !mayGoOn() {

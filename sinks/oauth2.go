@@ -89,7 +89,7 @@ func (t *Tokens) Get(ctx context.Context) (token, secret string, err error) {
 	return made.AccessToken, secret, nil
 }
 
-// Refused makes the next Get return another token than this one, which a peer does not take, although it has not expired.
+// Refused says that a peer has refused this token, although it has not expired. The next Get returns another one.
 func (t *Tokens) Refused(token string) {
 	t.turn <- struct{}{}
 	defer func() { <-t.turn }()

@@ -36,7 +36,7 @@ type Record struct {
 	Body json.RawMessage `json:"body,omitempty"`
 }
 
-// IsText reports whether what is sent of the body is the text in a JSON string.
+// IsText reports whether an expression made Body, and it is a JSON string. Then only the text in the string is sent.
 func (r *Record) IsText() bool { return r.Custom && len(r.Body) > 0 && r.Body[0] == '"' }
 
 // Content returns what is sent of the body: its JSON, or the text of a [Record.Custom] body that is one, or OTLP in protobuf.
@@ -52,11 +52,11 @@ func (r *Record) Content() []byte {
 	return []byte(text)
 }
 
-// PartitionKey is the record's key among the records of all clusters: the name of the cluster, and Key. By it a topic is partitioned and
-// compacted, so that clusters which share one never replace or delete each other's objects.
+// PartitionKey returns the name of the cluster, followed by Key. It is the key by which a topic is partitioned and compacted, so that
+// clusters which share a topic never replace or delete each other's objects.
 func (r *Record) PartitionKey() string { return r.Fields.Cluster + r.Key }
 
-// Size is what a record counts towards Batch.MaxBytes: the bytes of its body, key, headers and attributes.
+// Size returns what a record counts towards Batch.MaxBytes: the bytes of its body, key, headers and attributes.
 func (r *Record) Size() int {
 	n := len(r.Body) + len(r.Key)
 	for k, v := range r.Headers {

@@ -19,7 +19,7 @@ type Sink interface {
 	Close(ctx context.Context) error
 }
 
-// Checker is what an opened [Sink] may implement beside, for `kubeferry validate --connect`.
+// Checker is an optional interface of an opened [Sink]. `kubeferry validate --connect` uses it.
 type Checker interface {
 	// Check connects, authenticates as far as possible without sending a record, and looks for the topic, the
 	// stream or the endpoint. It sends no record. Its error has what is wrong and what to do about it, never a

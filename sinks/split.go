@@ -81,7 +81,7 @@ func (s *Split) withoutHeld(indices []int) []int {
 			continue
 		}
 		s.Errs[i] = Transient(Classify(earlier).Reason,
-			fmt.Errorf("held back, an earlier record of the same object failed: %w", earlier))
+			fmt.Errorf("held back, because an earlier record of the same object failed: %w", earlier))
 	}
 	return free
 }

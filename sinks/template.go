@@ -75,8 +75,8 @@ func (t Template) Fixed() bool {
 	return !slices.ContainsFunc(t.parts, func(p part) bool { return p.field != nil })
 }
 
-// Expand fills the placeholders in. The core group is "core", another empty value "_"; in a value, each byte that
-// allowed refuses becomes '_'. Literal text is taken as it is: check it once with [Template.Literals].
+// Expand fills the placeholders in. The core group becomes "core", and every other empty value "_". In a value, each byte that
+// allowed refuses becomes '_'. Literal text stays as it is: check it once with [Template.Literals].
 func (t Template) Expand(fields *Fields, allowed func(byte) bool) string {
 	if len(t.parts) == 1 && t.parts[0].field == nil {
 		return t.parts[0].literal

@@ -130,7 +130,7 @@ func (g *group) store(ctx context.Context, records []*sinks.Record) (halve bool,
 	reason := reasonOf(err)
 	if reason == sinks.ReasonTooLarge {
 		r := records[0]
-		err = fmt.Errorf("a record of %d bytes (value %d) is larger than its brokers take: %w", g.sink.sizeOf(r), len(r.Body), err)
+		err = fmt.Errorf("a record of %d bytes (its value has %d) is larger than the brokers accept: %w", g.sink.sizeOf(r), len(r.Body), err)
 	}
 	return true, sinks.Permanent(reason, fmt.Errorf("topic %q: %w", g.topic, err))
 }

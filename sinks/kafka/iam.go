@@ -49,7 +49,7 @@ func (t *iamTokens) provider(ctx context.Context) (aws.CredentialsProvider, erro
 	return t.credentials, nil
 }
 
-// Refused makes the next token one of credentials that are read anew: the SDK keeps those of a file for ever.
+// Refused says that the brokers have refused a token. The credentials for the next one are read anew: the SDK keeps those of a file for ever.
 func (t *iamTokens) Refused(string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

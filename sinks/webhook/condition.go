@@ -59,7 +59,8 @@ func conditionOf(key, text string) (*condition, error) {
 	return c, nil
 }
 
-// holds returns whether the expression is true of an answer. An error is that of the expression: a member that the body does not have.
+// holds returns whether the expression is true of an answer. It returns an error if the expression fails, because the body lacks a member for
+// example.
 func (c *condition) holds(ctx context.Context, answer map[string]any) (bool, error) {
 	result, _, err := c.program.ContextEval(ctx, answer)
 	if err != nil {
@@ -67,7 +68,7 @@ func (c *condition) holds(ctx context.Context, answer map[string]any) (bool, err
 	}
 	holds, ok := result.Value().(bool)
 	if !ok {
-		return false, fmt.Errorf("it is %s, and neither true nor false", result.Type().TypeName())
+		return false, fmt.Errorf("its result is %s, and must be true or false", result.Type().TypeName())
 	}
 	return holds, nil
 }

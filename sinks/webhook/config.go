@@ -37,14 +37,14 @@ type Config struct {
 	Auth        *Auth             `yaml:"auth" doc:"how to authenticate"`
 	Signature   *Signature        `yaml:"signature" doc:"sign each request as Standard Webhooks do"`
 	Compression string            `yaml:"compression" enum:"none|gzip" doc:"compression of the body"`
-	// A status in PermanentStatuses sends a single record to the dead letter; an array is sent again in halves.
+	// After a status in PermanentStatuses a single record becomes a dead letter. An array is sent again in halves.
 	PermanentStatuses []int `yaml:"permanentStatuses" doc:"statuses by which the receiver says that it can never take a record. Your list replaces the default, which is 400, 413, 415 and 422"`
 	// Success and Permanent are expressions over the answer; see condition.
 	Success   string `yaml:"success" doc:"CEL condition about status, headers and body of the answer: true if the records are delivered. Without it, the statuses 200 to 299 mean that"`
 	Permanent string `yaml:"permanent" doc:"CEL condition about status, headers and body of an answer that does not mean delivered: true if some record of the request can never be. Then the request is sent again in halves, until that record is alone and becomes a dead letter. Evaluated beside permanentStatuses"`
 }
 
-// Batch bounds one request, and says how the records stand in it.
+// Batch limits the size of a request, and says how the records stand in it.
 type Batch struct {
 	sinks.Batch `yaml:",inline"`
 	Framing     string `yaml:"framing" enum:"array|ndjson|none" doc:"how the records of a request are put together: as a JSON array, a line for each, or one record as it is. The default is none with maxRecords: 1, and else array"`

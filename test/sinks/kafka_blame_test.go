@@ -11,7 +11,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/kafkatest"
 )
 
-// testKafkaBlame has a broker refuse records for what is not their fault: none may go to the dead letter.
+// testKafkaBlame has a broker refuse records for what is not their fault: none may become a dead letter.
 func testKafkaBlame(t *testing.T, broker *kafkaServer) {
 	t.Helper()
 	const tooOld = 2 * time.Second

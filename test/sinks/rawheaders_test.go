@@ -30,7 +30,7 @@ var oddNames = map[string]string{
 }
 
 // TestRawHeaders: in the raw format the name of an object is in a header only. Each arrives through each sink (Kafka: in
-// TestKafka), as it is once it was decoded, and none goes to the dead letter.
+// TestKafka), as it is once it was decoded, and none becomes a dead letter.
 func TestRawHeaders(t *testing.T) {
 	t.Run("webhook", func(t *testing.T) {
 		receiver := webhooktest.Start(t)

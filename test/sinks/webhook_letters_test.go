@@ -19,8 +19,8 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// TestWebhookOffenderAlone sends arrays of which some hold a record that the receiver can never take: that one goes to
-// the dead letter, all others arrive, those of its own object after it too, in order.
+// TestWebhookOffenderAlone sends arrays of which some hold a record that the receiver can never take: that one
+// becomes a dead letter, all others arrive, those of its own object after it too, in order.
 func TestWebhookOffenderAlone(t *testing.T) {
 	const objects, versions = 60, 4
 	refused := map[string]int{"test/u-7/2/MODIFIED": http.StatusBadRequest, "test/u-41/1/MODIFIED": http.StatusRequestEntityTooLarge}
