@@ -46,8 +46,8 @@ func variables(kind Kind) map[string]*cel.Type {
 // items, and not one pass for each pair of them. Measured, the limit is reached in 1 to 100 ms: see cost.go.
 const costLimit = 1_000_000
 
-// BriefLimit bounds an evaluation for a [Metered] input that is to be brief: about 1 ms, and many times what conditions on usual
-// objects take.
+// BriefLimit limits an evaluation for a [Metered] input that is to be brief, in CEL's units as costLimit. It allows about 1 ms, which is
+// many times what conditions on usual objects take.
 const BriefLimit = 10_000
 
 // maxSource is the most characters of an expression; the longest that people write have hundreds.

@@ -46,7 +46,7 @@ type Identified interface {
 	Identity() Identity
 }
 
-// Metered is an [Input] whose evaluations share a budget with those of others.
+// Metered is an [Input] whose evaluations share a budget with those of others. A step is one of CEL's units of cost.
 type Metered interface {
 	Input
 	// Brief reports whether the evaluation may take no more than [BriefLimit] steps.

@@ -13,7 +13,7 @@ import (
 	"cel.dev/cel-go/common/types/ref"
 )
 
-// Kind is what an expression is for.
+// Kind says where an expression is used. This decides its variables and the type of its result.
 type Kind int
 
 // The kinds of expression.

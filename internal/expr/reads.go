@@ -106,7 +106,7 @@ func (r Read) String() string {
 	return r.variable + "." + path
 }
 
-// In is what is there, and whether anything is. An error means that the input cannot be read.
+// In returns the value at the place, and whether there is one. An error means that the input cannot be read.
 func (r Read) In(in Input) (value any, ok bool, err error) {
 	vars := activation{in: in}
 	root, _ := vars.ResolveName(r.variable)
