@@ -47,7 +47,7 @@ func (b *Body) eval(ctx context.Context, in expr.Message) (json.RawMessage, erro
 	case map[string]any, []any, string:
 		return delta.EncodeJSON(value)
 	default:
-		return nil, errors.New("body: the result is neither a map, a list, text nor null")
+		return nil, errors.New("body: the result must be a map, a list, a text or null")
 	}
 }
 

@@ -92,12 +92,12 @@ func TestCustomBodySeesWhatIsSent(t *testing.T) {
 	}
 }
 
-// TestCustomBodyFails: an expression that fails, or has no result that can be a body, sends the change to the dead letter, with no body.
+// TestCustomBodyFails: an expression that fails, or has no result that can be a body, makes the change a dead letter, with no body.
 func TestCustomBodyFails(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"a": object.spec.missing}`:  "body: ",
-		`dyn(object.metadata.size())`: "neither a map, a list, text nor null",
-		`dyn(1)`:                      "neither a map, a list, text nor null",
+		`dyn(object.metadata.size())`: "must be a map, a list, a text or null",
+		`dyn(1)`:                      "must be a map, a list, a text or null",
 	} {
 		p := start(t, body(t, text, ""))
 		p.take(t, change(t, "web", 7), true)

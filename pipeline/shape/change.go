@@ -12,8 +12,8 @@ import (
 	"github.com/kubeferry/kubeferry/internal/expr"
 )
 
-// Change is a delta on its way in, as filters and transforms see it: without what must not be seen, and decoded at most
-// once, on demand. It has one owner.
+// Change is a delta as filters and transforms see it: redacted, and decoded at most once, when something asks for it. One
+// goroutine uses it.
 type Change struct {
 	shaper   *Shaper
 	observed *delta.Delta
@@ -26,8 +26,8 @@ type Change struct {
 	left bool
 	// filteredBy is the index of the first filter that keeps the change back, if one does.
 	filteredBy int
-	// unsendable is why only the object's identity may leave, undecided why a filter has no result: either way the change goes to
-	// the dead letter.
+	// unsendable is why only the object's identity may leave, undecided why a filter has no result: either way the change
+	// becomes a dead letter.
 	unsendable, undecided error
 	began                 time.Time // of the last evaluation
 	// trace records for [Shaper.Explain]; nil records nothing.
@@ -144,7 +144,7 @@ func clean(resource schema.GroupVersionResource, object *delta.Object, keepManag
 	return object, nil
 }
 
-// markUnsendable makes a change one for the dead letter, of which no more than the object's identity may leave.
+// markUnsendable makes a dead letter of a change, of which no more than the object's identity may leave.
 func (c *Change) markUnsendable(err error) {
 	bare := *c.observed
 	bare.Object, bare.Old, bare.Bare = bare.Object.Identity(), nil, true
@@ -154,7 +154,7 @@ func (c *Change) markUnsendable(err error) {
 	c.prepared, c.unsendable = &bare, err
 }
 
-// shape makes what will wait, and be sent; nil if the body is null. The error is why it can only go to the dead letter.
+// shape makes what will wait, and be sent; nil if the body is null. The error is why it can only become a dead letter.
 func (c *Change) shape(ctx context.Context) (*delta.Delta, error) {
 	if c.prepare(); c.unsendable == nil {
 		shaped, err := c.transformed(ctx)
@@ -232,7 +232,7 @@ func (c *Change) transform(ctx context.Context, old bool) (*delta.Object, error)
 		c.object = nil // decoded, the two versions of a large object take too much at once
 	}
 	if err != nil {
-		return nil, fmt.Errorf("encode what the transforms made: %w", err)
+		return nil, fmt.Errorf("encode the transformed object: %w", err)
 	}
 	return object.WithJSON(raw), nil
 }

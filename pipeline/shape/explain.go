@@ -29,11 +29,11 @@ type Explanation struct {
 	// Passes is set if the filters let the object pass, Left if they let the previous version pass and not this one,
 	// which onLeave announces.
 	Passes, Left bool
-	// Taken is set if the change is not filtered out: it is sent, or goes to the dead letter.
+	// Taken is set if the change is not filtered out: it is sent, or becomes a dead letter.
 	Taken bool
 	// NoBody is set if the change passes, and is filtered out because the body is null.
 	NoBody bool
-	// DeadLetter is why it goes there; nil if it is sent.
+	// DeadLetter is why it becomes a dead letter; nil if it is sent.
 	DeadLetter error
 	// Versions are the object before the first transform, and after each one that did not fail.
 	Versions []map[string]any
@@ -82,7 +82,7 @@ type FilterRead struct {
 	Compared bool            `json:"compared,omitempty"`
 }
 
-// Explain returns what Shape would make of a change; it counts in no metric, and uses up nothing. before is whether the
+// Explain returns what Shape would make of a change. It changes no metric and no limit. before is whether the
 // filters let the previous version pass. mask makes the digests that stand for the data of a Secret where the pipeline
 // itself does not redact them: its filters still see the data.
 func (s *Shaper) Explain(ctx context.Context, d *delta.Delta, before bool, mask *Redactor) Explanation {

@@ -12,11 +12,11 @@ import (
 	"github.com/kubeferry/kubeferry/internal/fieldpath"
 )
 
-// Filter is one condition of a pipeline: a change passes that passes all of them. It is called from several
-// goroutines.
+// Filter is one condition of a pipeline. A change passes if it passes all filters. Several goroutines may call a filter
+// at once.
 type Filter interface {
-	// Pass reports whether a change passes. An error means that the filter cannot decide, and sends the change to the
-	// dead letter; it must not hold values of the object.
+	// Pass reports whether a change passes. An error means that the filter cannot decide: the change becomes a
+	// dead letter. The error must not hold values of the object.
 	Pass(c *Change) (bool, error)
 	// OfObject reports whether the answer depends on the object alone, not on what happened to it: such filters
 	// select the objects of a pipeline, the others the changes of them.
@@ -33,7 +33,7 @@ const (
 )
 
 // applyFilters evaluates the filters: passes is whether the object passes, takes whether this change of it is sent. A
-// change that a filter cannot decide about goes to the dead letter.
+// change that a filter cannot decide about becomes a dead letter.
 func (s *Shaper) applyFilters(c *Change, before bool) (passes, takes bool) {
 	if c.observed.Old != nil && !before { // it is known for another pipeline: this one sees an object that is new to it
 		observed := *c.observed
@@ -121,7 +121,7 @@ func (f NamespacesFilter) Pass(c *Change) (bool, error) {
 // OfObject implements [Filter].
 func (NamespacesFilter) OfObject() bool { return true }
 
-// ChangedFilter passes a MODIFIED only if one of its paths differs from the previous version, and everything else. A
+// ChangedFilter passes every ADDED and DELETED. It passes a MODIFIED if one of its paths differs from the previous version. A
 // change whose previous version is not known passes. The path without a step stands for all but what differs in each change:
 // resourceVersion, generation and managedFields.
 type ChangedFilter []fieldpath.Path
@@ -189,7 +189,7 @@ type OnError string
 const (
 	OnErrorPass       OnError = "pass"       // it passes, so that a mistake in an expression hides nothing
 	OnErrorDrop       OnError = "drop"       // it does not pass
-	OnErrorDeadLetter OnError = "deadLetter" // it goes to the dead letter
+	OnErrorDeadLetter OnError = "deadLetter" // it becomes a dead letter
 )
 
 // ExprFilter passes what its expression is true for.
@@ -241,7 +241,7 @@ func (f ExprFilter) fails(c *Change, err error) (bool, error) {
 	}
 }
 
-// decision returns what becomes of a change on which the expression fails. One that costs too much goes to the dead letter:
+// decision returns what becomes of a change on which the expression fails. One that costs too much becomes a dead letter:
 // otherwise an object could be made so large that it passes a filter, or is hidden by it.
 func (f ExprFilter) decision(failed *expr.EvalError) OnError {
 	if failed.TooExpensive {

@@ -84,7 +84,7 @@ func TestExprFilterOnSpoiled(t *testing.T) {
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	p.take(t, &delta.Delta{Type: delta.Modified, Resource: secrets, Object: version(t, 7, `"data":{"k":1e999}`)}, true)
 	if failed := count(t, p.metrics.FilterErrors); len(p.dead) != 1 || failed != 0 {
-		t.Errorf("got %v in the dead letter and %v errors, want one and none", p.errs, failed)
+		t.Errorf("got the dead letters %v and the errors %v, want one and none", p.errs, failed)
 	}
 }
 

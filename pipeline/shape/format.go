@@ -5,7 +5,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// Format is how a delta becomes a record. Every format's body is one JSON value without line breaks.
+// Format names the form of a record: what its body and its headers hold. Each body is one JSON value without line breaks.
 type Format string
 
 // The formats.
@@ -25,7 +25,7 @@ const (
 	FormatCustom Format = "custom"
 )
 
-// Profile is whose vocabulary the CloudEvents of a pipeline use.
+// Profile names the vocabulary that the CloudEvents of a pipeline use.
 type Profile string
 
 // The profiles. The zero value is ProfileKubeferry too.
@@ -57,8 +57,8 @@ func NewEncoder(options Options) Encoder {
 	}
 }
 
-// Encode makes the record of an entry. What it writes for the body is appended to b, which it returns. An error is why a gap or a mark has
-// no body of [FormatCustom]: [ErrNoBody], or that of its expression. Its record then has the format json.
+// Encode makes the record of an entry. What it writes for the body is appended to b, which it returns. It returns an error only if
+// a gap or a mark has no body of [FormatCustom]: [ErrNoBody], or the error of the expression. The record then has the format json.
 func (e *Encoder) Encode(b []byte, entry *delta.Entry) (record sinks.Record, grown []byte, err error) {
 	record, numbers := e.record(entry)
 	if entry.Delta != nil && entry.Delta.Custom {

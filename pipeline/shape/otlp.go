@@ -13,7 +13,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// Encoding is how OTLP is sent.
+// Encoding names the encoding in which OTLP is sent.
 type Encoding string
 
 // The encodings. The zero value is EncodingJSON too.

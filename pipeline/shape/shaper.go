@@ -38,9 +38,9 @@ type Options struct {
 	// Body is what FormatCustom makes records with; nil for the other formats. If a table of changes is shown, as FormatJSON, it only decides
 	// which of them are sent.
 	Body *Body
-	// Encoding is that of FormatOTLP.
+	// Encoding names the encoding of FormatOTLP.
 	Encoding Encoding
-	// Profile is whose vocabulary CloudEvents use.
+	// Profile names the vocabulary that CloudEvents use.
 	Profile Profile
 	// Large is held while a large object is filtered and transformed, to bound memory. The pipelines of a program share it; nil
 	// is no bound.
@@ -74,7 +74,7 @@ func New(options Options, metrics Metrics, logger *slog.Logger) *Shaper {
 type Shaped struct {
 	// Delta is what will be sent; nil if a filter keeps the change back.
 	Delta *delta.Delta
-	// Err is why Delta can only go to the dead letter.
+	// Err is why Delta can only become a dead letter.
 	Err error
 	// Passes reports whether the filters let the object pass, whether or not this change of it is sent.
 	Passes bool

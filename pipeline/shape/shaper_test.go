@@ -129,7 +129,7 @@ func TestObjectBehindARefusedChange(t *testing.T) {
 	}
 }
 
-// A change of a type that is not wanted is no matter for the dead letter, whatever else fails on it, and is decoded only
+// A change of a type that is not wanted becomes no dead letter, whatever else fails on it, and is decoded only
 // if the object's end is sent.
 func TestUnwantedTypesFailNothing(t *testing.T) {
 	for _, types := range []TypesFilter{{delta.Deleted}, {delta.Added}} {

@@ -10,8 +10,8 @@ import (
 
 // Filters and transforms run in the goroutine of their watch, one change after another. If each change of a namespace takes an
 // expression 100 ms, ten changes a second delay those of all other namespaces without end. So each namespace has a budget for such
-// evaluations. When it is used up, the limit of an evaluation is lower: a cheap one has its result, and an expensive one sends its
-// change to the dead letter.
+// evaluations. When it is used up, the limit of an evaluation is lower: a cheap one has its result, and an expensive one makes its
+// change a dead letter.
 const (
 	// maxSteps is how many steps, in evaluations that are not brief, a namespace may spend at once: about a second.
 	maxSteps = 10_000_000

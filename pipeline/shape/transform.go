@@ -39,7 +39,7 @@ func (t RemoveTransform) Apply(_ context.Context, object map[string]any, _ Trans
 	return nil
 }
 
-// KeepTransform takes out what no path matches.
+// KeepTransform removes what no path matches.
 type KeepTransform []fieldpath.Path
 
 // Apply implements [Transform].
@@ -48,9 +48,9 @@ func (t KeepTransform) Apply(_ context.Context, object map[string]any, _ Transfo
 	return nil
 }
 
-// RedactTransform puts digests in the place of what its paths match: lists and maps as a whole. The last-applied
-// annotation becomes one too, whatever the paths are: it is a copy of the object that kubectl made, in which the values
-// may stand in other places, if another transform moved them or a list has got further items since.
+// RedactTransform puts digests in the place of what its paths match. A list or a map becomes one digest. The last-applied
+// annotation becomes one too, whatever the paths are: it is a copy of the object that kubectl made. In it the values may
+// stand in other places. Another transform may have moved them, or a list may have got further items since.
 type RedactTransform struct {
 	Redactor *Redactor
 	Paths    []fieldpath.Path
