@@ -64,6 +64,9 @@ func (x *explainer) explainPipeline(ctx context.Context, index int, d *delta.Del
 	if !configured.RedactSecrets && shape.IsSecret(d.Resource) {
 		answer.Notes = append(answer.Notes, "the pipeline sends the data of Secrets as they are (redactSecrets: false); digests are shown here")
 	}
+	if configured.Rate != nil && e.Taken {
+		answer.Notes = append(answer.Notes, fmt.Sprintf("rate: %v a second are sent on average; what exceeds that waits", configured.Rate.PerSecond))
+	}
 	x.conclude(&answer, configured.Sink, &e)
 	return answer, nil
 }
