@@ -20,7 +20,7 @@ const (
 // Result is how a call ended for one record.
 type Result struct {
 	Verdict Verdict
-	// RetryAfter is the delay that the sink requested; 0 if it did not.
+	// RetryAfter is the delay that the sink requested, of a record that Failed; 0 if it did not.
 	RetryAfter time.Duration
 	// Behind is set if the sink did not try the record, since one before it failed.
 	Behind bool
@@ -53,25 +53,17 @@ const slowCall = time.Second
 // Judge says what becomes of each record of a batch whose call has ended, after it took so long. The caller then writes the letters, sets the
 // outcome of those that it cannot write to Waits, and calls Done.
 func (s *Scheduler) Judge(b *Batch, results []Result, took time.Duration, now time.Time) {
-	var acknowledged, failed, refused, cancelled int
+	var count [Cancelled + 1]int
 	var after time.Duration
 	for _, r := range results {
-		switch r.Verdict {
-		case Acknowledged:
-			acknowledged++
-		case Failed:
-			failed++
-			after = max(after, r.RetryAfter)
-		case Refused:
-			refused++
-		case Cancelled:
-			cancelled++
-		}
+		count[r.Verdict]++
+		after = max(after, r.RetryAfter)
 	}
-	s.countFailures(b, acknowledged, failed, refused, now)
+	acknowledged, failed, refused := count[Acknowledged], count[Failed], count[Refused]
+	s.countFailures(b, acknowledged > 0, failed+refused > 0, refused, now)
 	b.slow = took >= slowCall
 	switch {
-	case cancelled > 0:
+	case count[Cancelled] > 0:
 		b.fault = ours
 	case failed+refused == 0:
 	case after > 0 && len(b.flows) == 1:
@@ -110,12 +102,12 @@ func (s *Scheduler) Judge(b *Batch, results []Result, took time.Duration, now ti
 
 // countFailures counts a call towards whether the sink is away. One record that is refused for good counts as one call: a sink that refuses
 // whatever it gets is misconfigured.
-func (s *Scheduler) countFailures(b *Batch, acknowledged, failed, refused int, now time.Time) {
+func (s *Scheduler) countFailures(b *Batch, acknowledged, failed bool, refused int, now time.Time) {
 	switch {
-	case acknowledged > 0:
+	case acknowledged:
 		s.sink.failures, s.sink.surprises, s.sink.pause, s.sink.delivered = 0, 0, s.options.Initial, now
-	case failed+refused > 0 && b.alone && s.sink.delivered.After(b.objects[0].failsSince): // it is known to fail by itself, which proves nothing
-	case failed+refused > 0:
+	case failed && b.alone && s.sink.delivered.After(b.objects[0].failsSince): // it is known to fail by itself, which proves nothing
+	case failed:
 		s.sink.failures += max(1, refused)
 		if slices.ContainsFunc(b.flows, func(f *flow) bool { return s.trusted(f, now) }) {
 			s.sink.surprises++
