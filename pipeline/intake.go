@@ -19,15 +19,6 @@ type Ticket struct {
 	spoils   *delta.Delta // of a snapshot that lacks it, though the pipeline has the object; nil if none does
 }
 
-// filteredTicket is for a delta that a filter keeps back. A filter that looks at more than the object leaves a snapshot without what exists.
-func filteredTicket(d *delta.Delta, passes bool, filter int) Ticket {
-	t := Ticket{filtered: true, filter: filter, passes: passes}
-	if d.Snapshot && passes {
-		t.spoils = d
-	}
-	return t
-}
-
 // Passes reports whether the filters let the object pass, whether or not this change of it is sent.
 func (t Ticket) Passes() bool { return t.passes }
 
@@ -43,25 +34,31 @@ func (p *Pipeline) Reserve(ctx context.Context, d *delta.Delta, had bool) (Ticke
 			return Ticket{}, context.Cause(ctx)
 		}
 	}
-	i, passes, filter := p.makeItem(ctx, d, had)
-	if i == nil {
-		return filteredTicket(d, passes, filter), nil
+	t := p.ticket(ctx, d, had)
+	if t.filtered {
+		return t, nil
 	}
 	if d.Snapshot {
 		p.pace(ctx)
 	}
-	return Ticket{item: i, passes: passes}, p.reserve(ctx, i)
+	return t, p.reserve(ctx, t.item)
 }
 
-// makeItem makes the item of a delta, nil if a filter keeps it back.
-func (p *Pipeline) makeItem(ctx context.Context, d *delta.Delta, had bool) (i *item, passes bool, filter int) {
+// ticket returns the ticket of a delta, for which no room is reserved yet. A filter that looks at more than the object leaves a snapshot
+// without what exists.
+func (p *Pipeline) ticket(ctx context.Context, d *delta.Delta, had bool) Ticket {
 	shaped := p.shaper.Shape(ctx, d, had)
-	if shaped.Delta == nil {
-		return nil, shaped.Passes, shaped.FilteredBy
+	t := Ticket{passes: shaped.Passes}
+	if shaped.Delta != nil {
+		t.item = newItem(delta.Entry{Delta: shaped.Delta})
+		t.item.err = shaped.Err
+		return t
 	}
-	i = newItem(delta.Entry{Delta: shaped.Delta})
-	i.err = shaped.Err
-	return i, shaped.Passes, 0
+	t.filtered, t.filter = true, shaped.FilteredBy
+	if d.Snapshot && t.passes {
+		t.spoils = d
+	}
+	return t
 }
 
 // AnnouncesLeaving reports whether the pipeline sends a DELETED of what leaves its selection.

@@ -14,10 +14,11 @@ import (
 // Offer is Reserve for a snapshot that others must not wait for: it returns false at once if there is no room for it. A snapshot
 // takes no more than a part of the memory, and nothing on disk, unless its flow is stopped: what is not read of it costs nothing.
 func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket, bool) {
-	i, passes, filter := p.makeItem(ctx, d, had)
-	if i == nil {
-		return filteredTicket(d, passes, filter), true
+	t := p.ticket(ctx, d, had)
+	if t.filtered {
+		return t, true
 	}
+	i := t.item
 	i.size = p.sizeOf(i.size)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -25,7 +26,7 @@ func (p *Pipeline) Offer(ctx context.Context, d *delta.Delta, had bool) (Ticket,
 		p.budget.noRoomFor, p.budget.noRoomBehind = i.size, p.stopped(i)
 		return Ticket{}, false
 	}
-	return Ticket{item: i, passes: passes}, true
+	return t, true
 }
 
 // OfferMark makes room for the mark of a snapshot, or returns false at once if there is none.
