@@ -90,7 +90,7 @@ func New(options Options) *Scheduler {
 	return s
 }
 
-// Add adds a record that waits, behind those of its object. It reports whether something of the object failed since something of it was last delivered.
+// Add adds a record that waits, behind those of its object. It reports whether the object fails; see [Scheduler.Fails].
 func (s *Scheduler) Add(i *Item, now time.Time) (fails bool) {
 	o := s.objects[i.Ref]
 	if o != nil {
@@ -118,8 +118,8 @@ func (s *Scheduler) ready(o *object, now time.Time) {
 	s.place(o.flow, now)
 }
 
-// SetFull says whether sources wait for memory. Then what is refused for good becomes a dead letter even if all is: nothing else may come that
-// would show that the sink works.
+// SetFull says whether sources wait for memory. While they do, a record that the sink refuses for good becomes a dead letter, even if the
+// sink refuses all records. For no other record may come that would show that the sink works.
 func (s *Scheduler) SetFull(full bool) { s.full = full }
 
 // Batch is what one call sends.
@@ -145,8 +145,8 @@ type Batch struct {
 	slow  bool
 }
 
-// Next returns a batch that may be sent now, or nil and when to ask again if nothing else happens; zero if there is no such time. fits
-// adds a record to the caller's batch, or reports that there is no room for it; for the first record there is.
+// Next returns a batch that may be sent now. If there is none, it returns nil and the time at which to ask again, or the zero time if only an
+// event can change that. fits adds a record to the caller's batch, or reports that there is no room for it; for the first record there is.
 func (s *Scheduler) Next(now time.Time, fits func(*Item) bool) (b *Batch, wake time.Time) {
 	s.fire(now)
 	s.filling = 0
@@ -415,7 +415,7 @@ func (s *Scheduler) Objects() iter.Seq[[]*Item] {
 	}
 }
 
-// Fails reports whether something of an object failed since something of it was last delivered.
+// Fails reports whether an object fails: a record of it has failed since the last delivery of one.
 func (s *Scheduler) Fails(ref delta.Ref) bool {
 	o := s.objects[ref]
 	return o != nil && o.failing
