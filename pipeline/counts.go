@@ -51,15 +51,15 @@ type lacking struct {
 	sequence uint64
 	// first is the number of the first item that names it.
 	first uint64
-	// dead are the objects whose last record went to the dead letter, by their REST paths.
+	// dead are the objects whose last record became a dead letter, by their REST paths.
 	dead map[string]struct{}
 	// more is set if there are others: too many, or a filter kept back what the pipeline has.
 	more bool
-	// markDied is set if the mark went to the dead letter.
+	// markDied is set if the mark became a dead letter.
 	markDied bool
 }
 
-// maxDead is how many objects are remembered whose records went to the dead letter: one more than a mark names.
+// maxDead is how many objects are remembered whose records became dead letters: one more than a mark names.
 const maxDead = 101
 
 func (c *Counts) watch(id string) *watchCount {
@@ -152,7 +152,7 @@ func (c *Counts) settleOfWatch(i *item, died bool) {
 	}
 }
 
-// settle counts an item that was delivered or, with a reason, written to the dead letter.
+// settle counts an item that was delivered or, with a reason, became a dead letter.
 func (c *Counts) settle(i *item, deadReason string) {
 	if deadReason == "" {
 		c.successes++
@@ -188,7 +188,7 @@ func (c *Counts) restored(i *item) {
 	}
 }
 
-// Stats is a consistent view of a pipeline.
+// Stats are the counts of a pipeline at one moment.
 type Stats struct {
 	Counts
 	// Bytes of what is waiting in memory, as it counts towards the bound.
@@ -207,7 +207,7 @@ type Stats struct {
 	Beat time.Time `json:"-"`
 }
 
-// Stats returns the present state.
+// Stats returns the counts of this moment.
 func (p *Pipeline) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,9 +14,10 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// DeadLetter stores records that can never be delivered. A record whose letter cannot be written is not settled. Write writes letters
-// in order, and returns how many it has written before the first that it could not write. It must not keep them: their bodies are reused.
+// DeadLetter stores records that can never be delivered. A record whose letter cannot be written is not settled.
 type DeadLetter interface {
+	// Write writes the letters in order. It stops at the first that it cannot write, and returns how many it has written. It must not keep
+	// the letters after it returns, because their bodies are reused.
 	Write(ctx context.Context, letters []Letter) (written int, err error)
 }
 
@@ -117,9 +118,9 @@ func (p *Pipeline) noteLetter(ctx context.Context, i *item, letter Letter, cause
 		}
 		log.Log(ctx, level, "cannot write a dead letter; the record waits", "err", err, "cause", cause)
 	case letter.Reason == reasonAttempts:
-		log.Error("a record goes to the dead letter: it failed as often as retry.attempts allows", "err", cause)
+		log.Error("a record becomes a dead letter: it failed as often as retry.attempts allows", "err", cause)
 	default:
-		log.Error("a record goes to the dead letter: it can never be delivered", "err", cause)
+		log.Error("a record becomes a dead letter: it can never be delivered", "err", cause)
 	}
 }
 
@@ -136,7 +137,8 @@ func (p *Pipeline) Recovered(e delta.Entry) Letter {
 	}
 }
 
-// LogOnly is used without a state directory and without a sink for dead letters: the error line is all that is kept.
+// LogOnly writes no letters: the error in the log is all that is kept. It is used if there is neither a state directory nor a sink for dead
+// letters.
 type LogOnly struct{}
 
 // Write does nothing.
@@ -154,8 +156,7 @@ type SinkLetters struct {
 	Timeout time.Duration
 }
 
-// Write returns once the sink has acknowledged the letters, or not one of them. They are sent one after another, since a sink may bound
-// its batches.
+// Write sends one letter at a time, since a sink may limit its batches. It stops at the first that the sink does not acknowledge.
 func (s SinkLetters) Write(ctx context.Context, letters []Letter) (written int, err error) {
 	for _, letter := range letters {
 		if err := s.write(ctx, letter); err != nil {

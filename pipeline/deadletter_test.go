@@ -46,7 +46,7 @@ func TestLettersKeepTheOrderOfTheirObject(t *testing.T) {
 	}
 }
 
-// undecided is a filter that cannot decide: each change goes to the dead letter as it is.
+// undecided is a filter that cannot decide: each change becomes a dead letter as it is.
 type undecided struct{}
 
 func (undecided) Pass(*shape.Change) (bool, error) { return false, errors.New("no such key") }

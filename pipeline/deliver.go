@@ -22,7 +22,7 @@ func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut
 	errs = make([]*sinks.Error, len(b.items))
 	if b.unread {
 		if err := p.readUnloaded(b); err != nil { //nolint:contextcheck // of an expression, whose cost bounds it
-			p.logger.Error("cannot read the log; what is in it waits", "err", err)
+			p.logger.Error("cannot read the log; its records wait", "err", err)
 			p.pauseReading(ctx)
 			for n := range errs {
 				errs[n] = sinks.Classify(sinks.Transient(sinks.ReasonOther, err))

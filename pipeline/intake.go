@@ -10,7 +10,7 @@ import (
 // This file takes deltas in. They are shaped before they wait, so the backlog and the log hold what will be sent, and nothing
 // unredacted.
 
-// Ticket is room for one delta, gap or mark. Call Take or Cancel exactly once. The zero value is for none.
+// Ticket is room for one delta, gap or mark. Call Take or Cancel exactly once. The zero value holds no room, and needs no call.
 type Ticket struct {
 	item     *item
 	filtered bool

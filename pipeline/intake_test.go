@@ -50,7 +50,7 @@ func take(t testing.TB, p *Pipeline, d *delta.Delta, before bool) (passes, filte
 	return ticket.Passes(), ticket.filtered
 }
 
-// Nothing but the identity of what a transform could not handle leaves, not even to the dead letter.
+// Nothing but the identity of what a transform could not handle leaves, not even in the dead letter.
 func TestFailedTransformLeaksNothing(t *testing.T) {
 	sink, dead := &script{}, &letters{}
 	p := start(t, sink, dead, func(o *Options) { o.Transforms = []shape.Transform{upper{"word", "secret"}} })

@@ -32,7 +32,7 @@ type item struct {
 	watch    string
 	observed time.Time
 	size     int64
-	// err is why the item cannot be sent as a record; it goes to the dead letter.
+	// err is why the item cannot be sent as a record; it becomes a dead letter.
 	err error
 	// noBody is set on a gap or a mark whose custom body is null: it is settled in its turn, and not sent.
 	noBody bool

@@ -24,7 +24,8 @@ func (l lastDelivered) set(ref delta.Ref, at time.Time) {
 	place.object, place.at = object, at.UnixNano()
 }
 
-// LastDelivered returns when a record of an object was last delivered; zero if that was not since the start, or if it is not kept.
+// LastDelivered returns when a record of an object was last delivered. It is zero if none was delivered since the start, or if the pipeline
+// has forgotten it: it remembers at most lastDeliveredObjects objects.
 func (p *Pipeline) LastDelivered(ref delta.Ref) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()

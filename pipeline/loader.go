@@ -24,7 +24,7 @@ func (p *Pipeline) load(ctx context.Context) {
 	for ctx.Err() == nil {
 		more, err := p.readTurn()
 		if err != nil {
-			p.logger.Error("cannot read the log; what is in it waits", "err", err)
+			p.logger.Error("cannot read the log; its records wait", "err", err)
 			p.pauseReading(ctx)
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-// Whatever a sink answers, each delta is delivered or goes to the dead letter, in order per object, no two calls hold
+// Whatever a sink answers, each delta is delivered or becomes a dead letter, in order per object, no two calls hold
 // the same object, the backlog keeps its bound, and the counts balance at every moment.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

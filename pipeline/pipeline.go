@@ -49,7 +49,7 @@ type Retry struct {
 	// Initial is the first delay; it doubles up to Max. Each is shorter by chance, by up to a fifth.
 	Initial time.Duration `yaml:"initial" doc:"wait before the second attempt. It doubles with each further one"`
 	Max     time.Duration `yaml:"max" doc:"longest wait between two attempts"`
-	// Attempts after which a record goes to the dead letter; 0 means as long as it takes.
+	// Attempts after which a record becomes a dead letter; 0 means as often as it takes.
 	Attempts int `yaml:"attempts" doc:"how often a record is tried before it becomes a dead letter. 0 means as often as it takes. Attempts while the sink is away do not count"`
 }
 

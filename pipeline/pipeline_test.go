@@ -178,7 +178,7 @@ func TestRunOfPermanents(t *testing.T) {
 	sink.set(nil)
 	drain(t, p)
 	if n := len(dead.ids()); n > 10 {
-		t.Errorf("%d records went to the dead letter, want at most %d", n, 10)
+		t.Errorf("%d records became dead letters, want at most %d", n, 10)
 	}
 }
 

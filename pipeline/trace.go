@@ -10,7 +10,7 @@ import (
 	sched "github.com/kubeferry/kubeferry/pipeline/flow"
 )
 
-// Waiting is what of one object waits in a pipeline, and behind what.
+// Waiting lists the records of one object that wait in a pipeline, and says what they wait for.
 type Waiting struct {
 	// Total counts the records, and Records are the first of them, in order.
 	Total   int             `json:"total"`
@@ -35,7 +35,7 @@ type WaitingRecord struct {
 // maxWaitingRecords bounds Waiting.Records.
 const maxWaitingRecords = 20
 
-// Waiting finds what waits of an object. What is on disk is searched until ctx ends.
+// Waiting finds the records of an object that wait. It searches those on disk until ctx ends.
 func (p *Pipeline) Waiting(ctx context.Context, ref delta.Ref) (Waiting, error) {
 	w, disk := p.waitingInMemory(ref)
 	for searched := uint64(0); disk.cursor < disk.written; {

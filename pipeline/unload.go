@@ -51,7 +51,7 @@ func (p *Pipeline) resumeIfFree(f *flow) {
 	if f.behind {
 		p.log.turns = append(p.log.turns, f)
 	}
-	p.logger.Info("the changes of the namespace are read on", "namespace", f.name, "failing", p.scheduler.Failing(f.name))
+	p.logger.Info("the log of the namespace is read again", "namespace", f.name, "failing", p.scheduler.Failing(f.name))
 	p.log.dropIdle(f)
 }
 

@@ -195,7 +195,7 @@ func decodeHead(data []byte) (h head, rest []byte, err error) {
 	return h, data[n+int(length):], nil
 }
 
-// damagedEntry stands for an entry that cannot be read: it goes to the dead letter, with what can be read of its identity.
+// damagedEntry stands for an entry that cannot be read: it becomes a dead letter, with what can be read of its identity.
 func damagedEntry(at delta.LogKey, data []byte, cause error) delta.Entry {
 	h, _, _ := decodeHead(data) // what it holds is all that is known
 	d := h.delta()
@@ -206,7 +206,7 @@ func damagedEntry(at delta.LogKey, data []byte, cause error) delta.Entry {
 	return delta.Entry{LogKey: at, Delta: d, Unsendable: fmt.Sprintf("entry %d of the log cannot be read: %v", at.Seq, cause)}
 }
 
-// readEntry reads an entry, or makes one for the dead letter if it is damaged; data may be reused afterwards.
+// readEntry reads an entry. A damaged one becomes a dead letter; see damagedEntry. data may be reused afterwards.
 func readEntry(at delta.LogKey, data []byte) delta.Entry {
 	entry, err := decodeEntry(at, data)
 	if err != nil {

@@ -230,8 +230,8 @@ func (s *Store) Flows(pipeline string) (flows []string, err error) {
 }
 
 // ReadFlow returns the entries of a flow of a pipeline's log from a number on, at least one if there is one, until they take maxBytes of
-// memory: what takes a hundred bytes on disk may be a megabyte of the same letter. more is set if there are others behind them. An entry that
-// is damaged is one for the dead letter.
+// memory: what takes a hundred bytes on disk may be a megabyte of the same letter. more is set if there are others behind them. A damaged
+// entry becomes a dead letter.
 func (s *Store) ReadFlow(pipeline, flow string, from uint64, maxBytes int) (entries []delta.Entry, more bool, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		log := tx.Bucket(logsBucket).Bucket([]byte(pipeline))

@@ -308,7 +308,7 @@ func TestExtendedDeeplyNestedObject(t *testing.T) {
 	defer deleteRaw(t, "/apis/example.com/v1/namespaces/"+deep+"/widgets/deep") // no other client can read a list that has it
 	widgets.Create("before", map[string]any{"spec": map[string]any{"size": 1}})
 	for _, name := range []string{"deep", "before"} {
-		e.WaitLogged(wide, "a record goes to the dead letter", "name:"+name)
+		e.WaitLogged(wide, "a record becomes a dead letter", "name:"+name)
 	}
 	hook.Use(webhooktest.Accept())
 	proxy.Cut()

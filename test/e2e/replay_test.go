@@ -38,7 +38,7 @@ sinks: [{name: hook, webhook: {url: %q}}]
 		t.Helper()
 		refuse()
 		objects.Create(name, data("1"))
-		e.WaitLogged(wide, "a record goes to the dead letter", name)
+		e.WaitLogged(wide, "a record becomes a dead letter", name)
 		e.WaitSettled(wide)
 	}
 	replay := func(name string) {
