@@ -115,6 +115,8 @@ func TestNamespacesBeginAndCeaseToMatch(t *testing.T) {
 	if gaps := l.gapRecords(); len(gaps) > 0 {
 		t.Errorf("a gap record: %+v", gaps[0])
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, mark := range l.marks["p"] {
 		if mark.Namespace == "" {
 			t.Errorf("a mark of all namespaces")
@@ -230,9 +232,8 @@ func TestNamespaceDeletedWithItsRight(t *testing.T) {
 	forbidden.Store(true)
 	server.SetSilent(true)
 	server.Write("a/one", true)
-	server.Cut(false)
-	server.SetSilent(false)
 	eventually(t, func() string {
+		server.Cut(false) // more than once: a watch may just have been opened
 		for _, w := range l.source.Status() {
 			if w.Namespace == "a" && w.State == StateFailing {
 				return ""
@@ -240,6 +241,7 @@ func TestNamespaceDeletedWithItsRight(t *testing.T) {
 		}
 		return "nothing fails"
 	})
+	server.SetSilent(false)
 	l.expectWatches("things:a", "things:b") // the namespace exists
 	server.Write("namespaces:/a", true)
 	l.expectWatches("things:b")
