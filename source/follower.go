@@ -21,7 +21,7 @@ import (
 // the next watch resumes from the follower's own position. Only without a position, or once the server refused it (410), is the
 // whole state read before.
 //
-// The reflector calls it from one goroutine at a time (list from one of its own, for which it waits), so that a pipeline that
+// The reflector calls it from one goroutine at a time (list from one of its own), so that a pipeline that
 // blocks holds the watch back.
 type follower struct {
 	*watcher
@@ -80,9 +80,10 @@ func (l *follower) from() *collection {
 	return &c
 }
 
-// list returns an empty list at the position.
-func (l *follower) list(context.Context, metav1.ListOptions) (runtime.Object, error) {
-	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(l.position(), "0")}}, nil
+// list returns an empty list. Its resource version means nothing, as openWatch has its own position, which must not be read here: the reflector
+// does not wait for a list when it ends.
+func (*follower) list(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "0"}}, nil
 }
 
 // openWatch opens a watch that goes on from the position, whatever resource version the options name: the

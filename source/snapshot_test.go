@@ -310,6 +310,12 @@ func TestSnapshotContinuesARefusedList(t *testing.T) {
 	l := live(t, server, m, []string{"old"}, nil)
 	l.watching(19)
 	l.snapshotsDone()
+	eventually(t, func() string { // three pages, and a look at the resource version before them and before the watch
+		if n := server.Pages(); n != 5 {
+			return fmt.Sprintf("got %d requests", n)
+		}
+		return ""
+	})
 	l.stop()
 	pages := server.Pages()
 	l = live(t, server, m, []string{"old", "new"}, func(_ *Options, l *life) { l.room = map[string]int{"new": 4} })
