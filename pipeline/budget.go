@@ -26,9 +26,9 @@ type memoryBudget struct {
 	// queue are the items that wait for memory, in order: one may need more than is usually released at once. Items of more than half of
 	// the bound are not in it: they might wait for what is never released.
 	queue []*item
-	// freed is closed and replaced when memory was released and a caller waits for it.
+	// freed is closed and replaced when memory was released and a caller waits for it. callers is how many wait.
 	freed   chan struct{}
-	waiting int
+	callers int
 	// full is set once a caller waits, not only for a commit, until half of the memory is free; each change is logged once.
 	full bool
 	// unpaced is set if the sink was too slow for a snapshot to wait for it.
@@ -54,7 +54,7 @@ func (p *Pipeline) hasRoom(f *flow, size int64) bool {
 		return false
 	case f.memory == 0 || !p.options.Spill && !f.behind:
 		return true
-	case f.behind || p.log.waiting():
+	case f.behind || p.log.flowsWait():
 		return free-size >= p.options.MaxBytes/2 || f.memory+size <= min(turnBytes, free/4)
 	default:
 		return f.memory+size <= 2*(free-size)
@@ -77,7 +77,7 @@ func (p *Pipeline) vacate(i *item) {
 // during the wait.
 func (p *Pipeline) awaitFreed(ctx context.Context) bool {
 	freed := p.budget.freed
-	p.budget.waiting++
+	p.budget.callers++
 	p.mu.Unlock()
 	defer p.mu.Lock()
 	select {
@@ -187,15 +187,15 @@ func (p *Pipeline) freeMemory(i *item) {
 // announceFreed wakes the callers that wait for memory, and the loader.
 func (p *Pipeline) announceFreed() {
 	p.wakeCallers()
-	if l := &p.log; l.waiting() || len(l.stopped) > 0 {
+	if l := &p.log; l.flowsWait() || len(l.stopped) > 0 {
 		l.wakeLoader()
 	}
 }
 
 // wakeCallers wakes the callers that wait for memory.
 func (p *Pipeline) wakeCallers() {
-	if p.budget.waiting > 0 {
+	if p.budget.callers > 0 {
 		close(p.budget.freed)
-		p.budget.freed, p.budget.waiting = make(chan struct{}), 0
+		p.budget.freed, p.budget.callers = make(chan struct{}), 0
 	}
 }

@@ -132,8 +132,8 @@ func (l *logState) catchUp(f *flow) {
 	}
 }
 
-// waiting reports whether a flow waits for memory.
-func (l *logState) waiting() bool { return len(l.turns) > 0 }
+// flowsWait reports whether a flow waits for memory.
+func (l *logState) flowsWait() bool { return len(l.turns) > 0 }
 
 func (l *logState) wakeLoader() {
 	select {
