@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Timing is that of an [Election].
+// Timing has the times of an [Election].
 type Timing struct {
 	// LeaseDuration is how long a Lease is valid after a renewal, and RetryPeriod the time from one renewal to the next.
 	LeaseDuration, RetryPeriod time.Duration
@@ -60,8 +60,8 @@ const (
 	quickTries = 3
 )
 
-// Run takes the Lease once it may, and renews it until ctx ends (nil), another process has led ([ErrLost]), or the Lease is
-// another cluster's ([ErrOtherCluster]). A late renewal is still done if the Lease never changed hands.
+// Run takes the Lease once it may, and renews it. It returns nil when ctx ends, [ErrLost] when another process has led, and
+// [ErrOtherCluster] when the Lease is another cluster's. A late renewal is still done if the Lease never changed hands.
 func (e *Election) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -99,7 +99,7 @@ func (l *Leader) Serve(source StateReader, last uint64) {
 	})
 }
 
-// Close closes the connections: to a standby that means that it may lead.
+// Close closes the connections. A standby then tries at once to take the Lease.
 func (l *Leader) Close() {
 	l.stop()
 	_ = l.listener.Close()

@@ -20,11 +20,11 @@ type LeaseClient interface {
 	Update(ctx context.Context, lease *coordinationv1.Lease, options metav1.UpdateOptions) (*coordinationv1.Lease, error)
 }
 
-// LeaseOptions make a [Lease].
+// LeaseOptions are what [NewLease] needs to make a [Lease].
 type LeaseOptions struct {
 	Client          LeaseClient
 	Name, Namespace string
-	// Identity is random per process.
+	// Identity names this process in the Lease. It must differ in each process.
 	Identity string
 	// Cluster and ClusterUID are the configured name, and the uid of kube-system; the uid is empty if it is not known.
 	Cluster, ClusterUID string
@@ -92,7 +92,7 @@ func NewLease(options LeaseOptions) *Lease {
 	return &Lease{options: options, writing: make(chan struct{}, 1), onLost: make(chan struct{})}
 }
 
-// Identity is by which the Lease names this process.
+// Identity returns the name of this process in the Lease.
 func (l *Lease) Identity() string { return l.options.Identity }
 
 // Describe names the Lease in logs and errors.
@@ -195,8 +195,9 @@ func elapsed(since, now time.Time) time.Duration {
 	return max(now.Sub(since), now.Round(0).Sub(since.Round(0)))
 }
 
-// Hold takes or renews the Lease as it was read or written last, if this replica may. If it has changed since, it is a conflict. If the
-// answer to the update that takes it is lost, this replica does not lead, and waits for the end of the Lease as others do.
+// Hold takes or renews the Lease as it was read or written last, if this replica may. It returns a conflict error if the
+// Lease has changed since. If the answer to the update that takes it is lost, this replica does not lead, and waits for the end of the Lease
+// as others do.
 func (l *Lease) Hold(ctx context.Context) error {
 	if err := l.beginUpdate(ctx); err != nil {
 		return err

@@ -77,7 +77,7 @@ func (p *Permit) wakeAll() {
 	p.changed = make(chan struct{})
 }
 
-// Enter waits until a delivery may begin, or ctx ends. The delivery's context ends when it must. leave must be called once; it
+// Enter waits until a delivery may begin, or ctx ends. The returned context ends when the delivery must stop. leave must be called once; it
 // reports whether the permit cut the delivery short.
 func (p *Permit) Enter(ctx context.Context) (delivery context.Context, leave func() (cut bool), err error) {
 	var until context.Context

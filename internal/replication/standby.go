@@ -58,7 +58,7 @@ type StandbyStatus struct {
 	Err error
 }
 
-// NewStandby makes a standby; it tries to connect every retry.
+// NewStandby makes a standby. It tries to connect again after retry, and later if it fails again and again.
 func NewStandby(lease *Lease, election *Election, copied Copy, auth Authenticator, retry time.Duration, logger *slog.Logger) *Standby {
 	return &Standby{lease: lease, election: election, copy: copied, auth: auth, retry: retry, logger: logger}
 }
@@ -246,7 +246,7 @@ func (s *Standby) receive(conn net.Conn, arrived *inbox, leave context.CancelCau
 					return err
 				}
 				whole, last, current = true, f.commit, f.arrived
-				s.logger.Info("the copy of the leader's state is whole", "commit", last)
+				s.logger.Info("the copy of the leader's state is complete", "commit", last)
 			default:
 				return fmt.Errorf("%w: type %q", errFrame, f.kind)
 			}
