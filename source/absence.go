@@ -56,7 +56,7 @@ func (w *watcher) lookUp(ctx context.Context) (resolved, error) {
 	case BuiltIn(w.collection.resource.Group):
 		return found, w.confirm(err)
 	case !w.state.Defined:
-		return found, fmt.Errorf("%w: no CustomResourceDefinition had defined it, so it is of an aggregated API, which may come back with its objects", errAway)
+		return found, fmt.Errorf("%w: no CustomResourceDefinition had defined it. So it belongs to an aggregated API, which may come back together with its objects", errAway)
 	}
 	return found, err // the CRDs were read from etcd: the one that had defined it is deleted, and its objects with it
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// Access is what one watch lists and watches: a resource in a namespace, or in the whole cluster if that is empty; of it only
-// the object called Name, if that is set.
+// Access names what one watch reads: a resource, in one namespace or, if Namespace is empty, in the whole cluster. If Name is set, the
+// watch reads only that object.
 type Access struct {
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
@@ -105,7 +105,8 @@ func (c *collection) selectors() string {
 }
 
 // Granted reports whether the API server grants a request with these attributes, those of a SelfSubjectAccessReview's
-// resourceAttributes. Sending one takes a right that every authenticated client has, by the ClusterRole system:basic-user.
+// resourceAttributes. The request needs a right that the ClusterRole
+// system:basic-user usually grants to every authenticated client.
 func (c *Client) Granted(ctx context.Context, attributes map[string]any) (bool, error) {
 	review, err := json.Marshal(map[string]any{
 		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",

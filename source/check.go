@@ -72,7 +72,7 @@ func (w *watcher) check(ctx context.Context) error {
 	if !lasting || w.state.Gap != "" || w.reading {
 		return nil
 	}
-	w.logger.Error("what exists differs from what the watch has brought: the state is read again", "objects", len(first))
+	w.logger.Error("objects differ from what the watch has reported: reading all objects again", "objects", len(first))
 	w.handler.Update(func() { w.state.readAnew(delta.GapCheck, 0) })
 	w.cut()
 	return nil

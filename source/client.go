@@ -44,7 +44,8 @@ type Client struct {
 // clock is that of the API server, as its last answer shows it.
 type clock struct{ ahead atomic.Int64 }
 
-// Now returns the time of the API server; that of this machine before the first answer. Replicas on machines whose clocks differ agree on it.
+// Now returns the time of the API server, so that replicas whose clocks differ agree. Before the first answer it returns the time of this
+// machine.
 func (c *Client) Now() time.Time { return time.Now().Add(time.Duration(c.clock.ahead.Load())) }
 
 // clockReader reads the time in answers.
@@ -67,7 +68,7 @@ func (r clockReader) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// NewClient makes a client. Where no pipeline keeps metadata.managedFields, it is cheapest to drop them first.
+// NewClient makes a client. If keepManagedFields is not set, the client removes metadata.managedFields while it reads, which is cheapest.
 func NewClient(config *rest.Config, keepManagedFields bool) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1

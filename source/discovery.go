@@ -168,7 +168,7 @@ func suggestion(gvr schema.GroupVersionResource, resources []metav1.APIResource)
 }
 
 // BuiltIn reports whether an API group is Kubernetes' own, and so never defined by a CustomResourceDefinition. Groups that end
-// in .k8s.io may also be of CRDs, such as gateway.networking.k8s.io.
+// in .k8s.io may also belong to CustomResourceDefinitions, such as gateway.networking.k8s.io.
 func BuiltIn(group string) bool {
 	switch group {
 	case "admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "authentication.k8s.io",

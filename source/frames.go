@@ -205,7 +205,7 @@ func endOfStream(line []byte) error {
 }
 
 // errForeign is returned when the answer to a watch is something else, such as a proxy's login page.
-var errForeign = errors.New("the answer is no watch: it does not begin with {")
+var errForeign = errors.New("the response is not a watch stream: it does not begin with {")
 
 var errTooLong = fmt.Errorf("a line of the watch is longer than %d MiB", maxFrame>>20)
 

@@ -27,7 +27,7 @@ func (w *watcher) gap(ctx context.Context, to uint64, reason delta.GapReason) er
 	w.lastGap = g
 	w.health.gap(g)
 	if len(w.options.Pipelines) > 0 {
-		w.logger.Warn("a gap record is sent: of the history between two resource versions, something may be missing",
+		w.logger.Warn("a gap record is sent: changes between two resource versions may be missing",
 			"from", w.state.Position, "to", to, "reason", reason)
 	}
 	return w.health.handOver(ctx, w.at, func(ctx context.Context) error { // an error means that ctx has ended

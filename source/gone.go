@@ -19,7 +19,7 @@ func (w *watcher) gone(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.logger.Warn("the resource is gone, or its namespace, and what happened since the position cannot be read: a gap; what was known of is deleted",
+	w.logger.Warn("the resource or its namespace is gone, and the last changes cannot be read: sending a gap record, and a DELETED for each known object",
 		"resourceVersion", w.state.Position)
 	if err := w.gap(ctx, 0, delta.GapGone); err != nil {
 		return err

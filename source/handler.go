@@ -7,8 +7,8 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// Handler takes what a source observes. Each watch calls it in order, from one goroutine at a time; several watches call it
-// at once.
+// Handler receives what a source observes. Each watch calls it in order, from one goroutine at a time. Several watches call it
+// at once. Delta and Gap may block: that holds up their watch, and nothing else.
 type Handler interface {
 	// Delta sends a delta to those recipients whose filters it passes. It may block to hold its watch back. record is
 	// called in the same moment, so that a commit captures both or neither, with the recipients whose filters the object
@@ -47,7 +47,7 @@ func (NoPipelines) Commit(context.Context) error { return nil }
 // Recipient implements [Handler]. There is none.
 func (NoPipelines) Recipient(int) Recipient { return nil }
 
-// Recipient is one pipeline, as its snapshots see it. Several goroutines may call it.
+// Recipient is the part of a pipeline that its snapshots use. Several goroutines may call it.
 type Recipient interface {
 	// Offer is [Handler.Delta] for a record of a snapshot, but it never blocks: it sends nothing and returns false while the
 	// pipeline holds much that is not delivered. have is set if the pipeline has the object.
@@ -66,11 +66,11 @@ type Recipient interface {
 
 // Lacking is what a pipeline could not deliver of a snapshot.
 type Lacking struct {
-	// Objects are the REST paths of those whose records went to the dead letter, in order; at most a hundred.
+	// Objects are the REST paths of those whose records became dead letters, in order; at most a hundred.
 	Objects []string `json:"objects,omitempty"`
 	// More is set if others are missing, too: there were more, or it is not known which, or a filter kept objects back that the pipeline has.
 	More bool `json:"more,omitempty"`
-	// Mark is set if the mark went to the dead letter, Unreadable if it is not known what a snapshot of the last run lacks.
+	// Mark is set if the mark became a dead letter, Unreadable if it is not known what a snapshot of the last run lacks.
 	Mark, Unreadable bool `json:"-"`
 }
 
@@ -82,7 +82,7 @@ func (l Lacking) equal(other Lacking) bool {
 func (l *Lacking) none() bool { return len(l.Objects) == 0 && !l.More }
 
 // For returns the delta as a pipeline sends it, which names the snapshot that runs there. last is what the previous pipeline got, or
-// d: it is returned if it names the same.
+// d. For returns last if that names the same snapshot, and else a copy of d that names it.
 func (r *Recipients) For(pipeline int, d, last *delta.Delta) *delta.Delta {
 	if r.Snapshots == nil || r.Snapshots[pipeline] == last.SnapshotSequence {
 		return last

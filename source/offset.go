@@ -18,8 +18,8 @@ type Offset struct {
 	counter          uint64
 }
 
-// NewOffset makes an offset that goes on from that of the last run. An empty state begins at the time, as now returns it: what another state
-// sent under the same name is not known.
+// NewOffset makes an offset that goes on from that of the last run. Without a last run, it is the time that now
+// returns, a million for each second, because nobody knows what another state has sent under the same name.
 func NewOffset(current uint64, now func() time.Time) *Offset {
 	o := &Offset{now: now, current: current}
 	if current == 0 {
@@ -29,7 +29,7 @@ func NewOffset(current uint64, now func() time.Time) *Offset {
 	return o
 }
 
-// NoOffset is that of a program without a state directory: it is 0, and never raised.
+// NoOffset returns the offset of a program without a state directory. It is always 0.
 func NoOffset() *Offset { return &Offset{} }
 
 // time is the time as a sequence: a million for each second.

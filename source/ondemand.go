@@ -8,7 +8,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// SnapshotStatus is how far a snapshot of one watch for one pipeline is, or how it ended.
+// SnapshotStatus says how far a snapshot of one watch for one pipeline is, or how it ended.
 type SnapshotStatus struct {
 	Source    string `json:"source"`
 	Resource  string `json:"resource"`
@@ -45,8 +45,8 @@ var (
 )
 
 // RequestSnapshot begins snapshots of the watches of a resource, or of all whose resource exists if it is empty, for a pipeline, and
-// returns how many watches there are: none if the pipeline takes nothing of it from this source. It begins all of them or none; with
-// try it only checks. One call at a time may be made.
+// returns how many watches there are: none if the pipeline takes nothing of it from this source. It begins all of them or none. If try is
+// set, it only checks. Only one goroutine may call it at a time.
 func (s *Source) RequestSnapshot(pipeline, resource string, try bool) (watches int, err error) {
 	n := slices.Index(s.options.Pipelines, pipeline)
 	if n < 0 {

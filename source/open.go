@@ -129,7 +129,7 @@ func (l *follower) refuse(err error) {
 	l.mu.Lock()
 	defer l.unlock()
 	snapshots := (l.state.doubtful() & l.snapshotted()) | l.state.pending()
-	l.logger.Warn("the API server refuses the history since the position: a gap; the difference follows",
+	l.logger.Warn("the API server has no history since the position: sending a gap record and the differences",
 		"resourceVersion", l.state.Position, "err", err)
 	l.handler.Update(func() { l.state.readAnew(delta.GapRefused, snapshots) })
 }

@@ -24,14 +24,14 @@ const pageSize = 500
 const pageBytes = 8 << 20
 
 // errNoVersion is returned for a resource whose lists have no resource version.
-var errNoVersion = errors.New("its lists have no resource version, at which a watch could begin: changes between list and watch would be lost, so it is not watched")
+var errNoVersion = errors.New("its lists have no resource version, so a watch cannot begin behind them: changes in between would be lost. The resource is not watched")
 
 // errUnordered is returned for a resource whose lists have lower resource versions than its objects, such as a constant. Each would pass for the
 // list of an API server whose history has gone back.
 var errUnordered = errors.New("its lists have lower resource versions than its objects, so that it cannot be known what a watch has missed, and the resource is not watched")
 
 // errNoIdentity is returned for an object whose changes could not be told apart: their ids would be those of others.
-var errNoIdentity = errors.New("an object has no uid or no resource version, by which its changes are told apart, so the resource is not watched")
+var errNoIdentity = errors.New("an object has no uid or no resource version, so its changes cannot be told apart. The resource is not watched")
 
 // identified returns an error for an object that has no uid or no resource version, as those of some extension APIs have not.
 func identified(object *delta.Object) error {

@@ -25,8 +25,9 @@ type Store interface {
 }
 
 // Restore makes sources begin where the last run ended. It must be called before Run, with all of them, and makes them
-// record what the next Capture returns. A watch goes on from that of the same source, resource and namespace, and from no other. It returns
-// the watches of the last run that are not configured any more, by their ids, but for those that an edit ends: these run once more, to say so.
+// record what the next Capture returns. A watch goes on only from the one of the same source, resource and namespace. It returns
+// the watches of the last run that are not configured any more, by their ids. Watches that an edit of the configuration ends run once more, to
+// send their last records; they are not in the result.
 func Restore(store Store, sources ...*Source) (ended map[string]Meta, err error) {
 	ended = map[string]Meta{}
 	var seen uint64

@@ -19,8 +19,8 @@ type Served struct {
 	Namespaced bool
 }
 
-// Served lists the resources that can be watched, each version of a group behind those that the API server prefers. failed are the
-// group versions that cannot be read, as where an aggregated API server is away. If groups are named, it reads no others.
+// Served lists the resources that can be watched, each version of a group behind those that the API server prefers. failed has the
+// group versions that could not be read, for example because an aggregated API server is away. If groups are named, it reads no others.
 func (c *Client) Served(ctx context.Context, only ...string) (served []Served, failed []schema.GroupVersion, err error) {
 	all, err := c.versions(ctx, only...)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // has and does not name the snapshot, and is older, is gone. What is left to send is kept with the objects (views.due), in the state
 // directory too, so that a snapshot goes on after a restart; after a kill it begins anew, as it is not known what was sent of it.
 
-// PendingSnapshot is what is kept of a snapshot that is not complete.
+// PendingSnapshot is the state of a snapshot that is not complete, as it is kept.
 type PendingSnapshot struct {
 	// Begun is set once something of it was sent.
 	Begun bool `json:"begun,omitempty"`
@@ -223,7 +223,7 @@ func (w *watcher) completeSnapshot(ctx context.Context, n int, sequence, unbroug
 	})
 }
 
-// maxExcept is how many objects a mark names whose records went to the dead letter.
+// maxExcept is how many objects a mark names whose records became dead letters.
 const maxExcept = 100
 
 // lacking returns what a pipeline has not got of its snapshot, in this run or before.

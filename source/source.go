@@ -140,7 +140,7 @@ func starting(source string, resource schema.GroupVersionResource, namespace str
 	return WatchStatus{Source: source, Resource: delta.ResourceName(resource), Namespace: namespace, State: StateStarting, Since: time.Now()}
 }
 
-// Starting returns the status of the watches that New makes, before it does.
+// Starting returns the statuses to show for a source before New has made it.
 func Starting(o Options) (all []WatchStatus) {
 	for _, resource := range o.selecting() {
 		all = append(all, starting(o.Name, resource, ""))
@@ -156,7 +156,7 @@ func Starting(o Options) (all []WatchStatus) {
 	return all
 }
 
-// Name of the source.
+// Name returns the name of the source.
 func (s *Source) Name() string { return s.options.Name }
 
 // Run watches until ctx ends, and returns when every watch has ended.
@@ -183,7 +183,8 @@ func (s *Source) all() []*watcher {
 	return s.watches
 }
 
-// Status returns how each watch is doing, before these what they are selected by.
+// Status returns the status of each watch. The statuses of what selects the watches come first: the watch of namespaces, and the groups of
+// wildcards.
 func (s *Source) Status() []WatchStatus {
 	statuses := s.selection.status()
 	for _, w := range s.all() {
@@ -194,7 +195,7 @@ func (s *Source) Status() []WatchStatus {
 	return statuses
 }
 
-// WatchIDs are the ids of the source's watches.
+// WatchIDs returns the ids of the source's watches.
 func (s *Source) WatchIDs() []string {
 	var ids []string
 	for _, w := range s.all() {
@@ -203,7 +204,7 @@ func (s *Source) WatchIDs() []string {
 	return ids
 }
 
-// Resources are those that are watched now.
+// Resources returns the resources that are watched now.
 func (s *Source) Resources() []schema.GroupVersionResource {
 	var found []schema.GroupVersionResource
 	for _, w := range s.all() {

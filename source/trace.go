@@ -10,7 +10,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// WatchTrace is what one watch has of an object.
+// WatchTrace is the state of an object in one watch, for `kubeferry trace`.
 type WatchTrace struct {
 	Watch WatchStatus `json:"watch"`
 	// Covers is false if the watch leaves the object's namespace out. Then nothing that follows is set.
@@ -28,7 +28,7 @@ type WatchTrace struct {
 	Unsent bool `json:"unsent,omitempty"`
 }
 
-// Trace returns what the watches of a resource have of one of its objects; nil if the source has no such watch.
+// Trace returns the state of an object in each watch of its resource; nil if the source has no such watch.
 func (s *Source) Trace(ref delta.Ref) (traces []WatchTrace) {
 	for _, w := range s.all() {
 		if w.collection.resource != ref.Resource {
