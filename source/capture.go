@@ -49,7 +49,7 @@ func (w *watcher) lackingNow() map[string]Lacking {
 // meta returns what a commit writes.
 func (s *state) meta() Meta {
 	meta := s.Meta
-	meta.Turned, meta.Snapshots = s.known.turned, maps.Clone(meta.Snapshots)
+	meta.Era, meta.Snapshots = s.known.era, maps.Clone(meta.Snapshots)
 	for n, pipeline := range s.Pipelines {
 		snapshot, pending := meta.Snapshots[pipeline]
 		switch {
@@ -77,7 +77,7 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 		}
 		known := delta.Known{
 			Namespace: key.namespace.Value(), Name: key.name, Version: object.version,
-			Filtered: uint64(object.filtered), Due: uint64(object.due ^ k.turned),
+			Filtered: uint64(object.filtered), Due: uint64(object.due), Era: k.era,
 		}
 		if known.Retained = object.retained; known.Retained {
 			if known.Previous = k.previous.find(k, key); known.Previous != nil { // else it is on disk

@@ -19,9 +19,10 @@ type knownSet struct {
 	round   uint32 // counts the times that the whole state was read
 	// due counts, for each pipeline, the objects that its snapshot has not reached.
 	due [MaxPipelines]int
-	// turned are the pipelines whose bits in the tables, and in the state directory, mean the opposite: the objects without the bit are due. So a
-	// snapshot can make all objects due, and changes none.
-	turned PipelineSet
+	// era counts the snapshots that began, and began has, for each pipeline, the era that began with its snapshot. An object that was written in an
+	// earlier era is due. So a snapshot makes all objects due, and changes none.
+	era   uint32
+	began [MaxPipelines]uint32
 
 	// changed are the objects that differ from the last commit; nil if nothing is committed.
 	changed map[objectKey]struct{}
@@ -46,6 +47,7 @@ type objectKey struct {
 type knownObject struct {
 	version delta.Version
 	round   uint32 // in which the object was last seen
+	era     uint32 // in which it was last written
 	views
 	// retained is set if something is retained of it: knownSet.versions has it, or else the state directory. Without one it may be lost.
 	retained bool
@@ -82,9 +84,21 @@ func (k *knownSet) find(key objectKey) (found knownObject, ok bool) {
 // objectAt returns what stands at a place in a table.
 func (k *knownSet) objectAt(at place) (object knownObject, ok bool) {
 	if object, ok = at.object(); ok {
-		object.due ^= k.turned
+		object.due = k.dueOf(object.due, object.era)
 	}
 	return object, ok
+}
+
+// dueOf returns for which pipelines an object is due that was written in an era with the bits of those for which it was due.
+func (k *knownSet) dueOf(bits PipelineSet, era uint32) PipelineSet {
+	if era < k.era {
+		for n, began := range k.began {
+			if era < began {
+				bits |= 1 << n
+			}
+		}
+	}
+	return bits
 }
 
 // table returns the objects of a namespace: at least one is to be put there.
@@ -101,7 +115,7 @@ func (k *knownSet) table(namespace unique.Handle[string]) *knownTable {
 func (k *knownSet) store(table *knownTable, at place, name string, due PipelineSet, next *knownObject) {
 	k.countDue(due, next.due)
 	before, stored := table.count, *next
-	stored.due ^= k.turned
+	stored.era = k.era
 	table.put(at, name, &stored)
 	k.count += table.count - before
 }
@@ -151,21 +165,11 @@ func (k *knownSet) remove(key objectKey) {
 	k.change(key.own())
 }
 
-// begin makes every object due for a pipeline.
-func (k *knownSet) begin(pipeline int) {
-	if k.due[pipeline] == 0 && k.count > 0 {
-		k.turned ^= 1 << pipeline
-		k.due[pipeline] = k.count
-		return
-	}
-	for key, old := range k.all {
-		if next := old; !old.due.Has(pipeline) {
-			next.due |= 1 << pipeline
-			table := k.objects[key.namespace]
-			k.store(table, table.locate(key.name), key.name, old.due, &next)
-			k.change(key)
-		}
-	}
+// begin makes every object due for a pipeline, and returns the era that begins.
+func (k *knownSet) begin(pipeline int) uint32 {
+	k.era++
+	k.began[pipeline], k.due[pipeline] = k.era, k.count
+	return k.era
 }
 
 func (k *knownSet) countDue(before, after PipelineSet) {
@@ -214,7 +218,7 @@ func (k *knownSet) unseen(yield func(objectKey, knownObject) bool) {
 func (k *knownSet) all(yield func(objectKey, knownObject) bool) {
 	for namespace, table := range k.objects {
 		for name, object := range table.all {
-			object.due ^= k.turned
+			object.due = k.dueOf(object.due, object.era)
 			if !yield(objectKey{namespace, name}, object) {
 				return
 			}

@@ -149,7 +149,7 @@ const (
 	valueRetained
 )
 
-// appendValue appends a first byte, then the round, due, filtered, and the version: packed, or as text (valueText).
+// appendValue appends a first byte, then the round, the era, due, filtered, and the version: packed, or as text (valueText).
 func appendValue(b []byte, object *knownObject) []byte {
 	uid, number, packed := object.version.Packed()
 	var first byte
@@ -159,7 +159,7 @@ func appendValue(b []byte, object *knownObject) []byte {
 	if object.retained {
 		first |= valueRetained
 	}
-	b = binary.AppendUvarint(append(b, first), uint64(object.round))
+	b = binary.AppendUvarint(binary.AppendUvarint(append(b, first), uint64(object.round)), uint64(object.era))
 	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(object.due)), uint64(object.filtered))
 	if packed {
 		return append(binary.AppendUvarint(b, number), uid[:]...)
@@ -176,7 +176,7 @@ func decodeValue(b []byte) (object knownObject) {
 		return v
 	}
 	object.retained = first&valueRetained != 0
-	object.round = uint32(uvarint())
+	object.round, object.era = uint32(uvarint()), uint32(uvarint())
 	object.due, object.filtered = PipelineSet(uvarint()), PipelineSet(uvarint())
 	if first&valueText != 0 {
 		version, uid, _ := bytes.Cut(b, []byte{0})

@@ -165,7 +165,7 @@ func (w *watcher) restore(store Store, last *Meta) error {
 	s.Gap, s.Reselected, s.Gone, s.Absent, s.Defined = last.Gap, last.Reselected, last.Gone, last.Absent, last.Defined
 	s.APIVersion, s.Kind, s.Named = last.APIVersion, last.Kind, last.Named
 	s.Doubt = last.Doubt
-	begin := w.restoreSnapshots(store, last)
+	w.restoreSnapshots(store, last)
 	if !store.Clean() || w.options.HistoryLost {
 		s.doubtUntil("", w.options.all())
 		s.Begun = s.Begun || s.Position == "" && !s.Absent
@@ -181,18 +181,26 @@ func (w *watcher) restore(store Store, last *Meta) error {
 	case s.Position == "" && s.Begun:
 		s.readAnew(delta.GapLost, 0)
 	}
-	w.known().turned = restoredViews(&delta.Known{}, last, w.options.Pipelines).due // an object without bits is due where they are turned
+	known := w.known()
+	known.era = last.Era
+	var going PipelineSet // the snapshots that go on
+	for n, pipeline := range w.options.Pipelines {
+		if snapshot := w.state.Snapshots[pipeline]; snapshot.Begun {
+			known.began[n] = snapshot.Era
+			going |= 1 << n
+		}
+	}
 	lacks := false
 	err := store.Known(w.id, func(object delta.Known) {
 		v := restoredViews(&object, last, w.options.Pipelines)
-		v.due &^= begin // until they begin
-		changed := uint64(v.filtered) != object.Filtered || uint64(v.due^w.known().turned) != object.Due
+		v.due &= going
+		changed := uint64(v.filtered) != object.Filtered || v.due != known.dueOf(PipelineSet(object.Due), object.Era)&going
 		needed := w.options.RetainFor&^v.filtered != 0
 		if object.Retained && (last.RetainPolicy != s.RetainPolicy || !needed) { // what was cut out or redacted does not come back
 			object.Retained, changed = false, true
 		}
 		lacks = lacks || needed && !object.Retained
-		w.known().restore(&object, v, changed)
+		known.restore(&object, v, changed)
 	})
 	if err != nil {
 		return err
@@ -211,22 +219,18 @@ func (w *watcher) snapshotted() PipelineSet {
 	return w.options.all()
 }
 
-// restoreSnapshots goes on with the snapshots of the last run. It returns the pipelines whose snapshots begin: those that did not have the
-// objects, those for which it is not certain any more what was sent, or what of, and all if they get a snapshot at every start.
-func (w *watcher) restoreSnapshots(store Store, last *Meta) (begin PipelineSet) {
-	for n, pipeline := range w.options.Pipelines {
+// restoreSnapshots goes on with the snapshots of the last run. A snapshot begins for the pipelines that did not have the objects, for those for
+// which it is not certain any more what was sent, or what of, and for all if they get a snapshot at every start.
+func (w *watcher) restoreSnapshots(store Store, last *Meta) {
+	for _, pipeline := range w.options.Pipelines {
 		snapshot, pending := last.Snapshots[pipeline]
 		switch {
 		case last.Position != "" && w.options.Snapshot == delta.SnapshotAlways:
-			begin |= 1 << n
+			w.state.beginAnew(pipeline, snapshot)
 		case pending && snapshot.Begun && !snapshot.OnDemand && store.Clean() && (last.Gap == "" || last.Position == "") && last.filtersOf(pipeline) == w.state.filtersOf(pipeline):
 			w.state.setSnapshot(pipeline, snapshot)
 		case pending, !slices.Contains(last.Pipelines, pipeline):
-			begin |= 1 << n
-		}
-		if begin.Has(n) {
 			w.state.beginAnew(pipeline, snapshot)
 		}
 	}
-	return begin
 }

@@ -21,6 +21,8 @@ import (
 type PendingSnapshot struct {
 	// Begun is set once something of it was sent.
 	Begun bool `json:"begun,omitempty"`
+	// Era began with it: see [delta.Known.Era].
+	Era uint32 `json:"era,omitempty"`
 	// Sequence is what its records and its mark name: that of the list, or a later one.
 	Sequence uint64 `json:"sequence,omitempty"`
 	// Count is how many objects were sent.
@@ -183,9 +185,8 @@ func (w *watcher) beginSnapshot(n int, list uint64, read bool) {
 	}
 	sequence := max(w.sequence(list), w.state.Named[pipeline]+1) // no two snapshots have the same
 	w.handler.Update(func() {
-		w.known().begin(n)
 		w.state.setSnapshot(pipeline, PendingSnapshot{
-			Begun: true, Sequence: sequence, OnDemand: pending.OnDemand, begunNow: true, read: read,
+			Begun: true, Era: w.known().begin(n), Sequence: sequence, OnDemand: pending.OnDemand, begunNow: true, read: read,
 		})
 	})
 }

@@ -68,8 +68,8 @@ type Meta struct {
 	// Pipelines are those that the bits of known objects stand for, and Filters those of each, as [Options.Filters] has them.
 	Pipelines []string `json:"pipelines,omitempty"`
 	Filters   []string `json:"filters,omitempty"`
-	// Turned has the bits of the pipelines whose bits in [delta.Known.Due] mean the opposite.
-	Turned PipelineSet `json:"turned,omitempty"`
+	// Era counts the snapshots that began.
+	Era uint32 `json:"era,omitempty"`
 	// Snapshots are those that are not complete, by pipeline.
 	Snapshots map[string]PendingSnapshot `json:"snapshots,omitempty"`
 	// Named has, by pipeline, the sequence of the last snapshot.

@@ -46,7 +46,8 @@ func restoredViews(object *delta.Known, meta *Meta, pipelines []string) views {
 		if then < 0 || PipelineSet(object.Filtered).Has(then) {
 			v.filtered |= bit
 		}
-		if then >= 0 && PipelineSet(object.Due).Has(then) != meta.Turned.Has(then) {
+		snapshot := meta.Snapshots[name]
+		if then >= 0 && snapshot.Begun && (PipelineSet(object.Due).Has(then) || object.Era < snapshot.Era) {
 			v.due |= bit
 		}
 	}

@@ -26,16 +26,18 @@ func TestViewsAfterSending(t *testing.T) {
 }
 
 func TestRestoredViews(t *testing.T) {
-	object := delta.Known{Filtered: 0b010, Due: 0b001}
+	object := delta.Known{Filtered: 0b010, Due: 0b001, Era: 5}
+	running := map[string]PendingSnapshot{"a": {Begun: true}, "b": {Begun: true}, "c": {Begun: true}}
 	for _, c := range []struct {
 		name      string
 		meta      Meta
 		pipelines []string
 		want      views
 	}{
-		{"the same pipelines", Meta{Pipelines: []string{"a", "b", "c"}}, []string{"a", "b", "c"}, views{filtered: 0b010, due: 0b001}},
-		{"one is new, one is gone", Meta{Pipelines: []string{"b", "c", "gone"}}, []string{"a", "b", "c"}, views{filtered: 0b101, due: 0b010}},
-		{"turned", Meta{Pipelines: []string{"b", "a"}, Turned: 0b11}, []string{"a", "b", "c"}, views{filtered: 0b101, due: 0b001}},
+		{"the same pipelines", Meta{Pipelines: []string{"a", "b", "c"}, Snapshots: running}, []string{"a", "b", "c"}, views{filtered: 0b010, due: 0b001}},
+		{"one is new, one is gone", Meta{Pipelines: []string{"b", "c", "gone"}, Snapshots: running}, []string{"a", "b", "c"}, views{filtered: 0b101, due: 0b010}},
+		{"a snapshot began later", Meta{Pipelines: []string{"b", "a"}, Snapshots: map[string]PendingSnapshot{"a": {Begun: true, Era: 6}, "b": {Begun: true, Era: 5}}}, []string{"a", "b", "c"}, views{filtered: 0b101, due: 0b011}},
+		{"its snapshot is complete", Meta{Pipelines: []string{"a", "b"}}, []string{"a", "b"}, views{filtered: 0b010}},
 	} {
 		if got := restoredViews(&object, &c.meta, c.pipelines); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)

@@ -13,11 +13,12 @@ import (
 var errKnown = errors.New("malformed known object")
 
 // A known object is <namespace>/<name> → a first byte, then Due if the byte has the flag knownDue, then Filtered if it has knownFiltered,
-// then the resource version and the uid: packed if they are a number and a UUID (knownCompact), else as text (knownText). If it has
+// then Era if it has knownEra, then the resource version and the uid: packed if they are a number and a UUID (knownCompact), else as text (knownText). If it has
 // knownRetained, what is retained of the object is under the same key in previousBucket.
 const (
 	knownCompact  = 1
 	knownText     = 2
+	knownEra      = 0x10
 	knownRetained = 0x20
 	knownDue      = 0x40
 	knownFiltered = 0x80
@@ -43,12 +44,18 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 	if k.Filtered != 0 {
 		kind |= knownFiltered
 	}
+	if k.Era != 0 {
+		kind |= knownEra
+	}
 	b = append(b, kind)
 	if k.Due != 0 {
 		b = binary.AppendUvarint(b, k.Due)
 	}
 	if k.Filtered != 0 {
 		b = binary.AppendUvarint(b, k.Filtered)
+	}
+	if k.Era != 0 {
+		b = binary.AppendUvarint(b, uint64(k.Era))
 	}
 	if compact {
 		b = binary.AppendUvarint(b, number)
@@ -74,7 +81,10 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 	if kind&knownFiltered != 0 {
 		k.Filtered = in.uvarint()
 	}
-	switch kind &^ (knownRetained | knownDue | knownFiltered) {
+	if kind&knownEra != 0 {
+		k.Era = uint32(in.uvarint()) //nolint:gosec // appendKnown wrote no more
+	}
+	switch kind &^ (knownEra | knownRetained | knownDue | knownFiltered) {
 	case knownCompact:
 		version := in.uvarint()
 		if len(in.rest) != 16 {

@@ -356,7 +356,7 @@ func fill(t *testing.T, s *checkpoint.Store) {
 			for n := range uint64(100) {
 				change.Put = append(change.Put, delta.Known{
 					Namespace: "ns", Name: fmt.Sprint("object-", round, "-", n), Version: delta.NewVersion("4f0c1e10-1267-466d-aa8d-59513e0e4c45", fmt.Sprint(n)),
-					Filtered: n % 3, Due: n % 5, Retained: n > 0, Previous: bytes.Repeat([]byte("y"), int(n)),
+					Filtered: n % 3, Due: n % 5, Era: uint32(n % 3), Retained: n > 0, Previous: bytes.Repeat([]byte("y"), int(n)),
 				})
 			}
 			commit.Watches = append(commit.Watches, change)

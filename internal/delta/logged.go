@@ -9,6 +9,8 @@ type Known struct {
 	// Filtered has a bit for each pipeline that does not have the object, mostly because of its filters. Due has a bit for each pipeline
 	// whose snapshot has not come to the object yet. The watch's meta lists the pipelines in the order of their bits.
 	Filtered, Due uint64
+	// Era counts the snapshots of the watch that had begun when the object was written. An object is also due for those that began later.
+	Era uint32
 	// Retained is set if the state file keeps this version of the object for the next change. In a commit, Previous is that version,
 	// compressed. It is nil if the file has it already.
 	Retained bool
