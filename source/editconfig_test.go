@@ -134,8 +134,12 @@ func (m *editModel) drawPipeline(c *editConfig) *editPipeline {
 	return &c.pipelines[m.draw("pipeline", len(c.pipelines)-1)]
 }
 
-// edit makes one edit of the file, or two at once. kubeferry refuses some.
+// edit undoes the last edit of the file, or makes one or two at once. kubeferry refuses some.
 func (m *editModel) edit() {
+	if m.former != nil && m.draw("undo", 2) == 0 {
+		m.configure(*m.former, "the last edit is undone")
+		return
+	}
 	c := m.config.clone()
 	var made []string
 	for range 1 + m.draw("more edits", 1) {
@@ -146,9 +150,13 @@ func (m *editModel) edit() {
 		edits[kind].edit(m, &c)
 		made = append(made, edits[kind].name)
 	}
-	if c.refused() {
-		return
+	if !c.refused() {
+		m.configure(c, strings.Join(made, ", "))
 	}
+}
+
+// configure makes the next run have another configuration.
+func (m *editModel) configure(c editConfig, how string) {
 	for _, before := range m.config.pipelines {
 		for _, p := range c.pipelines {
 			if consumer := m.consumers[p.name]; consumer != nil && p.name == before.name && p.filter != before.filter {
@@ -156,8 +164,9 @@ func (m *editModel) edit() {
 			}
 		}
 	}
-	m.config = c
-	m.note("the file is edited: %s", strings.Join(made, ", "))
+	former := m.config
+	m.former, m.config = &former, c
+	m.note("the file is edited: %s", how)
 }
 
 // refused reports whether a resource comes to a pipeline through two sources.

@@ -68,7 +68,8 @@ type editModel struct {
 	server    *sourcetest.Server
 	client    *Client
 	config    editConfig
-	kind      int // most edits of this history are of this kind
+	former    *editConfig // before the last edit
+	kind      int         // most edits of this history are of this kind
 	disk      *editDisk
 	older     []*editDisk              // copies of the disk that a standby may have
 	offset    uint64                   // that the Lease names
