@@ -62,8 +62,8 @@ func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, a
 // called longest ago. Of those that were never called it is, in turn, the one with the newest
 // object, and the one that is known for longest.
 func (s *Scheduler) nextProbed(now time.Time) *flow {
-	s.sink.turn++
-	lastDelivered, newest := s.sink.turn%2 == 1, s.sink.turn%4 == 2
+	s.sink.turn++ // of four, two are for what was delivered last, and two for the newest object: one is for both, as nothing may be delivered yet
+	lastDelivered, newest := s.sink.turn%2 == 1, s.sink.turn/2%2 == 1
 	var next *flow
 	before := func(f, g *flow) bool {
 		if lastDelivered && !f.delivered.Equal(g.delivered) {
