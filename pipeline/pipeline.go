@@ -136,7 +136,7 @@ func New(options Options, metrics *Metrics, logger *slog.Logger) *Pipeline {
 // Shaper decides what the pipeline sends of a change.
 func (p *Pipeline) Shaper() *shape.Shaper { return p.shaper }
 
-// Name of the pipeline.
+// Name returns the name of the pipeline.
 func (p *Pipeline) Name() string { return p.options.Name }
 
 // SinkName is the name of the pipeline's sink.

@@ -26,7 +26,7 @@ type Destination struct {
 	Err error
 }
 
-// Header of a message or a request.
+// Header is a header of a message or a request.
 type Header struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`

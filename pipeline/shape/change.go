@@ -34,7 +34,7 @@ type Change struct {
 	trace *trace
 }
 
-// Type of the delta.
+// Type returns the type of the delta.
 func (c *Change) Type() string { return string(c.observed.Type) }
 
 // Snapshot reports whether the delta is of the state that was found at first.

@@ -9,7 +9,7 @@ import (
 	"github.com/kubeferry/kubeferry/internal/delta"
 )
 
-// Diff is what a MODIFIED carries of the previous version.
+// Diff says what a MODIFIED carries of the previous version.
 type Diff string
 
 // The kinds of a difference. Both versions are compared as the pipeline sends them, redacted and transformed.

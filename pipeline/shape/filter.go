@@ -23,7 +23,7 @@ type Filter interface {
 	OfObject() bool
 }
 
-// OnLeave is what becomes of an object that passed the filters before and does not any more.
+// OnLeave says what to send for an object that passed the filters before and does not any more.
 type OnLeave string
 
 // The modes of OnLeave.
