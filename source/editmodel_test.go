@@ -372,9 +372,13 @@ func (m *editModel) quiet() {
 		p.consumer.removeStale(m.run.watchesOf(p.name))
 		leavesInSilence := p.filter != "all" && !p.onLeave
 		if p.consumer.lacks || leavesInSilence {
-			if err := m.requestSnapshots(p.name); err != nil {
-				m.fail("%v", err)
-			}
+			m.await(func() string { // a watch that was cut may begin one itself meanwhile
+				if err := m.requestSnapshots(p.name); err != nil {
+					m.await(m.run.pending)
+					return err.Error()
+				}
+				return ""
+			})
 			m.await(m.run.pending)
 			p.consumer.lacks = false
 		}

@@ -63,15 +63,13 @@ func (w *watcher) begin(ctx context.Context, version uint64) error {
 		w.state.Seen = max(w.state.Seen, version)
 		w.state.Begun, w.state.changed = first, true
 	})
+	w.beginSnapshots(first) // before the commit: what a run names that is killed, the next one does not name again
 	var err error
 	if first || w.state.Gap != "" {
 		err = w.handler.Commit(ctx)
 	}
 	if err == nil && w.state.Gap != "" {
 		err = w.gap(ctx, version, w.state.Gap)
-	}
-	if err == nil {
-		w.beginSnapshots(first)
 	}
 	return err
 }

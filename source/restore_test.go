@@ -163,6 +163,29 @@ func TestRunBehindAnEditEndsAtOnce(t *testing.T) {
 	}
 }
 
+// A killed run has sent a first state, of which no commit has an object. The next run begins to read the same list, and is stopped. What is deleted
+// then is below the mark of the third run.
+func TestFirstReadingBehindAKillEndsInTwoRuns(t *testing.T) {
+	server, m := things(t, "a", "b", "c"), newMemory()
+	l := live(t, server, m, []string{"p"}, nil)
+	l.expectTable("things:ns/a", "things:ns/b", "things:ns/c")
+	killed := l.delta("u12/12/ADDED+s")
+	l.crash()
+	l = live(t, server, m, []string{"p"}, func(_ *Options, l *life) { l.after = 1 })
+	l.expect("p", "gap -13", "u11/11/ADDED+s")
+	l.stop()
+	server.Write("b", true) // 14
+	l = live(t, server, m, []string{"p"}, nil)
+	l.watching(14)
+	l.snapshotsDone()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	marks := l.marks["p"]
+	if last := marks[len(marks)-1].SnapshotSequence; last <= killed.SnapshotSequence {
+		t.Errorf("the last mark is at %d, and what the killed run sent names %d", last, killed.SnapshotSequence)
+	}
+}
+
 // The list behind an edit of a selector expires between two pages, and an object of the first page is gone when it is read again. A pipeline
 // to which leaving is not announced gets no DELETED of it, so the mark must be above what it was sent.
 func TestReadingBehindAnEditStartsOver(t *testing.T) {
