@@ -17,7 +17,7 @@ import (
 	"github.com/kubeferry/kubeferry/test/webhooktest"
 )
 
-// testWalk goes on where the commands of docs/install.md have installed the release audit, as an operator would: up to the page, the
+// testWalk goes on where the commands of docs/install.md have installed the release audit, as an operator would: up to /status, the
 // dashboard and the alert that show a fault. A process takes the place of the Pods, and Prometheus' engine that of its server.
 func testWalk(t *testing.T, plane *controlplane.ControlPlane) {
 	installMonitoring(t, plane)
@@ -51,13 +51,13 @@ func testWalk(t *testing.T, plane *controlplane.ControlPlane) {
 	e := run()
 	e.await(t, "/status", "it leads", leads)
 	run()
-	page := func(parts ...string) {
+	status := func(parts ...string) {
 		t.Helper()
-		e.await(t, "/", fmt.Sprintf("the page shows %q", parts), func(_ int, body string) bool {
+		e.await(t, "/status", fmt.Sprintf("it has %q", parts), func(_ int, body string) bool {
 			return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(body, part) })
 		})
 	}
-	page("Nothing needs attention", "apps/v1/deployments", "watching", "changes", "available", "delivered ")
+	status(`"problems": []`, `"resource": "apps/v1/deployments"`, `"state": "watching"`, `"name": "changes"`, `"state": "available"`, `"delivered": `)
 	const job = "audit/audit-kubeferry"
 	server, at := alerts.NewEvaluator(rulesOf(t, m.objects)), time.Now()
 	scrape := func(d time.Duration) (firing []string) {
@@ -87,14 +87,14 @@ func testWalk(t *testing.T, plane *controlplane.ControlPlane) {
 	shows("Leaders", "^{.*} => 1 @")
 
 	hook.Use(webhooktest.Status(http.StatusServiceUnavailable))
-	page("Needs attention", "sink hook fails", "503", "away", "waiting ")
+	status("sink hook fails", "503", `"state": "away"`)
 	if got, want := scrape(3*time.Minute+30*time.Second), `KubeferrySinkFails{instance="a", job="`+job+`", namespace="audit", pipeline="changes"}`; !slices.Equal(got, []string{want}) {
 		t.Errorf("%q fire while the sink fails, want %s", got, want)
 	}
 	shows("Sinks that are away", "^{} => 1 @")
 	shows("Changes that wait", `^{pipeline="changes"} => [1-9]`)
 	hook.Use(webhooktest.Accept())
-	page("Nothing needs attention", "available")
+	status(`"problems": []`, `"state": "available"`)
 	if firing := scrape(time.Minute); len(firing) > 0 {
 		t.Errorf("%q fire when all is well again", firing)
 	}

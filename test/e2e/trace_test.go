@@ -199,7 +199,7 @@ func TestExtendedTraceOfAStandby(t *testing.T) {
 	_, others := r.WaitInSync()
 	file := writeConfig(t, t.TempDir(), fmt.Sprintf("stateDir: %q\n", others[0].dir)+text)
 	for _, args := range [][]string{{"trace", "cm", namespace + "/a"}, {"replay"}, {"snapshot", "--pipeline", "p"}} {
-		if output, code := runToEnd(t, append(args, "-c", file)...); code != 1 || !strings.Contains(output, "stands by") {
+		if output, code := runToEnd(t, append(args, "-c", file)...); code != 1 || !strings.Contains(output, "is a standby") {
 			t.Errorf("%q: exit code %d and\n%s", args, code, output)
 		}
 	}

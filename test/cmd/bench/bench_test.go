@@ -50,8 +50,8 @@ func TestRatios(t *testing.T) {
 			t.Errorf("kubeferry sent %d records, want %d", s.Records, n)
 		}
 	}
-	if ratio, bound := of.ratio(cpuEach), 2*eventsTarget; ratio > bound || ratio <= 0 {
-		t.Errorf("kubeferry takes %.2f × the CPU time of the floor, more than %.1f ×, twice the target", ratio, bound)
+	if ratio, bound := of.ratio(cpuEach), 3*eventsTarget; ratio > bound || ratio <= 0 {
+		t.Errorf("kubeferry takes %.2f × the CPU time of the floor, more than %.1f ×, three times the target", ratio, bound)
 	}
 	if got, bound := median(each(of.b, peak)), 2.0*eventsMemory; got > bound {
 		t.Errorf("kubeferry takes %.0f MiB, more than %.0f, twice the target", got, bound)
