@@ -203,17 +203,22 @@ type Stats struct {
 	AwaySince time.Time `json:"awaySince,omitzero"`
 	// LastError is the text of the last failure, also after later successes.
 	LastError string `json:"lastError,omitempty"`
-	// Beat is when the dispatcher last ran.
-	Beat time.Time `json:"-"`
 }
 
-// Stats returns the counts of this moment.
+// Beat returns when the dispatcher last ran.
+func (p *Pipeline) Beat() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.beat
+}
+
+// Stats returns the counts of this moment. It looks at all objects that wait.
 func (p *Pipeline) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Stats{
 		Counts: p.counts, Bytes: p.budget.memory + p.budget.buffered, OnDisk: p.log.behind, LogBytes: p.log.bytes,
-		Available: p.awaySince.IsZero(), AwaySince: p.awaySince, LastError: p.lastErr, Beat: p.beat,
+		Available: p.awaySince.IsZero(), AwaySince: p.awaySince, LastError: p.lastErr,
 	}
 	s.Dead, s.filteredBy, s.watches = maps.Clone(s.Dead), slices.Clone(s.filteredBy), nil
 	for _, f := range p.log.flows {

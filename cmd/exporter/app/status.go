@@ -55,7 +55,7 @@ func (h *health) healthy() error {
 		return nil
 	}
 	for _, p := range running.pipelines {
-		if since := time.Since(p.Stats().Beat); since > stalledAfter {
+		if since := time.Since(p.Beat()); since > stalledAfter {
 			return fmt.Errorf("pipeline %q has not moved for %v", p.Name(), since.Round(time.Second))
 		}
 	}
