@@ -166,7 +166,7 @@ func (p *Pipeline) Capture() delta.LogChange {
 	change := delta.LogChange{Pipeline: p.options.Name, Remove: l.removable, Redo: l.redo, From: l.written}
 	l.removing, l.removable = l.removable, nil
 	for i := range l.attempted {
-		if i.logged && !i.settled { // else the entry itself has them, or there is none
+		if i.logged { // else the entry itself has them
 			change.Attempts = append(change.Attempts, delta.Attempts{Seq: i.seq, Attempts: i.Attempts, Failed: i.Failed})
 		}
 	}
@@ -247,8 +247,10 @@ func (f *flow) dropUnwritten(before uint64) {
 	}
 }
 
-// forget takes note of a settled item whose entry the next commit removes.
+// forget takes note of a settled item: the next commit removes its entry, and need not write its attempts.
 func (p *Pipeline) forget(i *item) {
+	delete(p.log.attempted, i)
+	delete(p.log.attempting, i)
 	if i.logged {
 		p.log.removable = append(p.log.removable, i.key())
 	}

@@ -644,7 +644,17 @@ func TestFailingCommitsTakeNoMemory(t *testing.T) {
 	b.lie()
 	for round := range 200 {
 		block := make(chan struct{})
-		sink.set(func(int, []sinks.Record) error { <-block; return nil })
+		var tried sync.Map
+		sink.set(func(_ int, batch []sinks.Record) error { // the first record of each batch fails once
+			<-block
+			errs := make([]error, len(batch))
+			for n, r := range batch {
+				if _, again := tried.LoadOrStore(r.ID, nil); !again && n == 0 {
+					errs[n] = errDown
+				}
+			}
+			return &sinks.BatchError{Errs: errs}
+		})
 		for n := range 10 {
 			mustTake(t, p, change(t, fmt.Sprint("o", n), round*10+n+1))
 		}
@@ -657,9 +667,13 @@ func TestFailingCommitsTakeNoMemory(t *testing.T) {
 	}
 	p.mu.Lock()
 	kept := len(p.log.removable) + len(p.log.fresh) + len(p.log.captured)
+	attempts := len(p.log.attempted) + len(p.log.attempting)
 	p.mu.Unlock()
 	if kept > 2000 { // fresh is swept from 1024 on
 		t.Errorf("%d things are kept for the next commit", kept)
+	}
+	if attempts > 0 {
+		t.Errorf("the attempts of %d settled records are kept for the next commit", attempts)
 	}
 	b.set(false, nil)
 	settled(t, p, b)
