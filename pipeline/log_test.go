@@ -870,6 +870,29 @@ func TestPoisonedObjectThatChangesOften(t *testing.T) {
 	}
 }
 
+// What was unloaded of an object that fails stays unloaded while the log cannot be read, and is delivered in order once it can.
+func TestUnloadedRecordsThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, b := &script{}, newLogbook()
+		sink.set(func(int, []sinks.Record) error { return errDown })
+		p := start(t, sink, &letters{}, spilling(b, 1<<20, 1<<30))
+		mustTake(t, p, change(t, "bad", 1))
+		mustTake(t, p, change(t, "bad", 2))
+		time.Sleep(time.Second)
+		b.commit(p)
+		b.set(false, errors.New("input/output error"))
+		time.Sleep(time.Minute)
+		w, err := p.Waiting(t.Context(), change(t, "bad", 1).Ref())
+		if err != nil || w.Total != 2 || w.Records[1].ResourceVersion != "2" || !w.Records[1].OnDisk {
+			t.Errorf("got %+v, %v", w, err)
+		}
+		b.set(false, nil)
+		sink.set(nil)
+		settled(t, p, b)
+		checkOrder(t, sink.storedIDs())
+	})
+}
+
 // countedLog counts the reads of a logbook.
 type countedLog struct {
 	*logbook

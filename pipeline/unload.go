@@ -84,7 +84,9 @@ func (p *Pipeline) unload(i *item) bool {
 		return false
 	}
 	delete(p.unloadable, i)
-	i.summary = &summary{i.delta.Type, strings.Clone(i.delta.Object.ResourceVersion())}
+	if i.summary == nil { // else the delta was unloaded before, and may not have been read since
+		i.summary = &summary{i.delta.Type, strings.Clone(i.delta.Object.ResourceVersion())}
+	}
 	i.stub, i.delta = true, nil
 	p.vacate(i)
 	p.keep(i.flow, min(i.size, stubSize))
