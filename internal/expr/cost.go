@@ -63,7 +63,8 @@ func sizePrice(function string, args []ref.Val) int {
 // guarded reports whether the cost or the result of a function may be far larger than its arguments.
 func guarded(function string) bool {
 	switch function {
-	case "sets.contains", "sets.equivalent", "sets.intersects", "hasAll", "hasAny", "hasOnly", "hasExactly", "distinct",
+	case operators.Equals, operators.NotEquals, operators.In, operators.OldIn, // a list may hold one list many times
+		"sets.contains", "sets.equivalent", "sets.intersects", "hasAll", "hasAny", "hasOnly", "hasExactly", "distinct",
 		"sort", "@sortByAssociatedKeys", "indexOf", "lastIndexOf", "join", "replace", "flatten", "format", overloads.Matches, "find", "findAll":
 		return true
 	default:
@@ -95,6 +96,12 @@ func guard(env *cel.Env, limit int) interpreter.InterpretableDecoratorV2 {
 
 // implementation returns what cel-go runs for a call with so many arguments.
 func implementation(env *cel.Env, function string, args int) (functions.FunctionOp, error) {
+	switch function { // which have no binding
+	case operators.Equals:
+		return func(args ...ref.Val) ref.Val { return types.Equal(args[0], args[1]) }, nil
+	case operators.NotEquals:
+		return func(args ...ref.Val) ref.Val { return types.Bool(types.Equal(args[0], args[1]) != types.True) }, nil
+	}
 	bindings, err := env.Functions()[function].Bindings()
 	if err != nil {
 		return nil, err

@@ -68,10 +68,16 @@ func TestGuardKeepsResults(t *testing.T) {
 		}
 	}
 	for _, a := range values {
+		for _, b := range values {
+			compare("a == b", a, b)
+			compare("a != b", a, b)
+		}
 		for _, l := range lists {
+			compare("a in b", a, l)
 			compare("b.indexOf(a)", a, l)
 			compare("b.lastIndexOf(a)", a, l)
 		}
+		compare(`a in dyn({"a": 1, 1: 2})`, a)
 	}
 	for _, a := range lists {
 		for _, b := range lists {

@@ -108,9 +108,14 @@ func TestLimitBoundsTime(t *testing.T) {
 		{`object.l.join(object.a).size() > 0`, "limit"},
 		{`lists.range(size(object.a) * 1000).size() > 0`, "fails"},
 		// A list that holds a list many times, which holds another one many times.
+		{nested("h == [g,g,g,g,g,g,g,g,g,g]"), "limit"},
+		{nested("h != [g,g,g,g,g,g,g,g,g,g]"), "limit"},
 		{nested("h.flatten(8).size() > 0"), "limit"},
 		{nested(`"%s".format([h]) != ""`), "limit"},
+		{nested("h in [[g,g,g,g,g,g,g,g,g,g]]"), "limit"},
 		{nested("h.distinct().size() > 0"), "limit"},
+		{nested("optional.of(h) == optional.of([g,g,g,g,g,g,g,g,g,g])"), "limit"},
+		{nested("{1: h} == {1: [g,g,g,g,g,g,g,g,g,g]}"), "limit"},
 		{nested("h"), "limit"},
 	} {
 		t.Run(short(tc.text), func(t *testing.T) {
