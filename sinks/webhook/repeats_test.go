@@ -77,7 +77,7 @@ func TestRepeatsIsBounded(t *testing.T) {
 	}
 	for tries := 1; ; tries++ { // one of the two may wait for a processor
 		once, took := least(through), least(repeats)
-		if took <= 80*once {
+		if took <= 12*once {
 			return
 		}
 		t.Logf("it takes %v, once through the body %v", took, once)

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -123,19 +124,28 @@ func (s *Sink) refusal(resp *http.Response, body []byte, sent []*sinks.Record, c
 	}
 }
 
-// repeatedPiece is how long a piece of text must be to occur in what was sent by no accident.
-const repeatedPiece = 16
-
-// repeats reports whether a piece of text, long enough to be no accident, occurs in what was sent.
+// repeats reports whether a piece of text, long enough to be no accident, occurs in what was sent. Every such piece holds a block that
+// begins at a multiple of its length in the body, so only these are looked for: a body of many megabytes is gone through once.
 func repeats(text string, sent []*sinks.Record) bool {
-	pieces := map[[repeatedPiece]byte]struct{}{}
-	for at := range max(0, len(text)-repeatedPiece+1) {
-		pieces[[repeatedPiece]byte([]byte(text[at:at+repeatedPiece]))] = struct{}{}
+	const piece, block = 16, 8
+	places := map[uint64][]int{} // of each block in the text
+	for at := range max(0, len(text)-block+1) {
+		key := binary.LittleEndian.Uint64([]byte(text[at : at+block]))
+		places[key] = append(places[key], at)
 	}
 	for _, r := range sent {
-		for at := range max(0, len(r.Body)-repeatedPiece+1) {
-			if _, ok := pieces[[repeatedPiece]byte(r.Body[at:])]; ok {
-				return true
+		for i := 0; i+block <= len(r.Body); i += block {
+			for _, at := range places[binary.LittleEndian.Uint64(r.Body[i:])] {
+				before, after := 0, block
+				for before < i && before < at && before < piece && r.Body[i-before-1] == text[at-before-1] {
+					before++
+				}
+				for i+after < len(r.Body) && at+after < len(text) && after < piece && r.Body[i+after] == text[at+after] {
+					after++
+				}
+				if before+after >= piece {
+					return true
+				}
 			}
 		}
 	}
