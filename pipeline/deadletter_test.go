@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kubeferry/kubeferry/internal/delta"
 	"github.com/kubeferry/kubeferry/pipeline/shape"
 	"github.com/kubeferry/kubeferry/sinks"
 )
@@ -193,6 +194,41 @@ func TestNothingOvertakesARecordWithoutALetter(t *testing.T) {
 		drain(t, p)
 		if got := sink.storedIDs(); len(got) != 3 {
 			t.Errorf("got %v", got)
+		}
+		checkOrder(t, sink.storedIDs())
+	})
+}
+
+// A record of a failing object that is damaged on disk becomes a dead letter, and later ones of the object wait for that.
+func TestDamagedRecordOfAFailingObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink, dead, b := &script{}, &letters{fail: errDown}, newLogbook()
+		sink.set(func(int, []sinks.Record) error { return errDown })
+		p := start(t, sink, dead, spilling(b, 1<<20, 1<<30))
+		for version := 1; version <= 4; version++ {
+			mustTake(t, p, change(t, "a", version))
+		}
+		time.Sleep(time.Second)
+		b.commit(p)
+		time.Sleep(time.Minute)
+		b.mu.Lock()
+		b.entries[1] = delta.Entry{LogKey: b.entries[1].LogKey, Delta: &delta.Delta{Type: delta.Modified, Object: &delta.Object{}, Bare: true}, Unsendable: "damaged"}
+		b.mu.Unlock()
+		failure := p.Stats().LastError
+		sink.set(nil)
+		time.Sleep(time.Minute)
+		if got := sink.storedIDs(); len(got) != 1 {
+			t.Errorf("got %v, want what is before the damaged one only", got)
+		}
+		if got := p.Stats().LastError; got != failure {
+			t.Errorf("what waits for the letter counts as failed: %s", got)
+		}
+		dead.mu.Lock()
+		dead.fail = nil
+		dead.mu.Unlock()
+		settled(t, p, b)
+		if got := sink.storedIDs(); len(got) != 3 || len(dead.got) != 1 || dead.got[0].Error != "damaged" || dead.got[0].Record.Body != nil {
+			t.Errorf("got %v, and the letters %+v", got, dead.got)
 		}
 		checkOrder(t, sink.storedIDs())
 	})

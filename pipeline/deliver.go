@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -17,7 +18,8 @@ func (p *Pipeline) deliver(ctx context.Context, b *batch) {
 }
 
 // send hands to the sink what is to be sent, and returns the error of each record, nil if it has none. cut is set if the errors prove nothing
-// about the sink: the permit to deliver ended the call, or the log could not be read.
+// about the sink: the permit to deliver ended the call, the log could not be read, or a record waits for the letter of one that is damaged
+// there.
 func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut bool) {
 	errs = make([]*sinks.Error, len(b.items))
 	if b.unread {
@@ -31,8 +33,11 @@ func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut
 		}
 	}
 	records, indices := b.records, make([]int, 0, len(b.items))
+	held := false
 	for n, i := range b.items {
 		switch {
+		case n > 0 && errs[n-1] != nil && b.items[n-1].Ref == i.Ref && !i.needsLetter(): // it would be sent before the letter is written
+			errs[n], held = sinks.Classify(sinks.Transient(sinks.ReasonOther, errBehindLetter)), true
 		case i.err != nil:
 			errs[n] = sinks.Classify(sinks.Permanent(sinks.ReasonEncode, i.err))
 		case i.noBody: // nothing is to be sent
@@ -43,7 +48,7 @@ func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut
 		}
 	}
 	if len(indices) == 0 {
-		return errs, false
+		return errs, held
 	}
 	if len(indices) < len(records) {
 		records = make([]sinks.Record, 0, len(indices))
@@ -55,8 +60,10 @@ func (p *Pipeline) send(ctx context.Context, b *batch) (errs []*sinks.Error, cut
 	for n, err := range sinks.PerRecord(err, len(records)) {
 		errs[indices[n]] = sinks.Classify(err)
 	}
-	return errs, cut && err != nil
+	return errs, held || cut && err != nil
 }
+
+var errBehindLetter = errors.New("a record of the object before it becomes a dead letter")
 
 // readUnloaded reads the deltas of a batch that left memory, and makes their records.
 func (p *Pipeline) readUnloaded(b *batch) error {
@@ -74,6 +81,9 @@ func (p *Pipeline) readUnloaded(b *batch) error {
 		record, arena, _ := p.encoder.Encode(b.arena, &delta.Entry{Delta: entries[0].Delta})
 		p.mu.Lock()
 		i.delta = entries[0].Delta
+		if entries[0].Unsendable != "" { // it is damaged on disk
+			i.err = errors.New(entries[0].Unsendable)
+		}
 		p.budget.encoded += int64(len(arena) - len(b.arena))
 		b.records[n], b.arena = record, arena
 		p.mu.Unlock()
