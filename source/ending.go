@@ -103,6 +103,9 @@ func (w *watcher) leave(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.unlock()
 	s := w.state
+	if w.store == nil && s.Seen == 0 {
+		return nil // nothing was listed, and nothing sent
+	}
 	if w.known().len() == 0 && len(s.Doubt) == 0 && len(s.Snapshots) == 0 && s.Gap == "" && !s.Begun {
 		return nil // all that pipelines had is deleted
 	}

@@ -65,6 +65,8 @@ func (*follower) IsWatchListSemanticsUnSupported() bool { return true }
 // position is where the next watch goes on: the resource version of the last event that was processed, or of the last
 // complete state; empty if there is none, or the server refused it.
 func (l *follower) position() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.state.Gap != "" {
 		return ""
 	}
@@ -106,7 +108,7 @@ func (l *follower) openWatch(ctx context.Context, options metav1.ListOptions) (w
 	}
 	l.received, l.absence = false, absence{}
 	l.mu.Lock()
-	if l.cut = f.leave; l.leaving.Load() && !short { // since then
+	if l.cut = f.leave; l.leaving.Load() && !short || l.state.Gap != "" { // since then
 		f.leave()
 	}
 	l.mu.Unlock()

@@ -113,17 +113,13 @@ func (b *bucket) DeleteBucket(name []byte) error {
 }
 
 func (b *bucket) CreateBucketIfNotExists(name []byte) (*bucket, error) {
-	found := b.Bucket.Bucket(name)
-	if found == nil {
-		var err error
-		if found, err = b.CreateBucket(name); err != nil {
-			return nil, err
-		}
-		made := b.child(name, found)
-		b.to.enter(made)
-		return made, nil
+	found, err := b.Bucket.CreateBucketIfNotExists(name)
+	if err != nil {
+		return nil, err
 	}
-	return b.child(name, found), nil
+	child := b.child(name, found)
+	b.to.enter(child) // also one that is there: a commit that failed may have made it on disk, and not at the standbys
+	return child, nil
 }
 
 // in returns the bucket of that name, nil if there is none.

@@ -53,9 +53,9 @@ func writeDeadLetters(tx *bolt.Tx, meta *bucket, change *DeadLetterChange) (size
 		if letter := letters.Get(key); letter != nil {
 			size.Entries--
 			size.Bytes -= int64(len(letter))
-			if err := letters.Delete(key); err != nil {
-				return size, err
-			}
+		}
+		if err := letters.Delete(key); err != nil { // also one that is not there: see logWriter.delete
+			return size, err
 		}
 	}
 	return size, putJSON(meta, deadLettersKey, size)

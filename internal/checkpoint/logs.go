@@ -116,13 +116,11 @@ func (w *logWriter) put(key, value []byte) error {
 }
 
 func (w *logWriter) delete(key []byte) error {
-	old := w.log.Get(key)
-	if old == nil {
-		return nil
-	}
-	w.size.Bytes -= int64(len(key) + len(old))
-	if !isAttempts(key) {
-		w.size.Entries--
+	if old := w.log.Get(key); old != nil { // else a commit that failed has removed it: it is on disk, and not at the standbys
+		w.size.Bytes -= int64(len(key) + len(old))
+		if !isAttempts(key) {
+			w.size.Entries--
+		}
 	}
 	return w.log.Delete(key)
 }
