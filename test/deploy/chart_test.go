@@ -187,7 +187,7 @@ func TestChartRights(t *testing.T) {
 			"":                      pipelines + "]",
 			", and Lease elsewhere": pipelines + "]\n  leaderElection: {leaseName: mine, leaseNamespace: leases}",
 			", enriched":            pipelines + ", {name: q, sink: bus, enrich: involvedObject}]",
-			", enriched by few":     pipelines + ", {name: q, sink: bus, enrich: involvedObject}]\n  enrichment: {resources: [v1/pods, example.com/v1/widgets]}",
+			", enriched by few":     pipelines + ", {name: q, sink: bus, enrich: involvedObject}]\n  enrichment: {resources: [v1/pods, example.com/v1/gadgets]}",
 		} {
 			if strings.HasPrefix(option, ", enriched") && name != "thirty kinds" {
 				continue // it needs Events

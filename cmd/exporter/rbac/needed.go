@@ -6,6 +6,8 @@ import (
 	"context"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/cmd/exporter/resources"
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -25,9 +27,22 @@ func Enrichment(loaded *config.Config) (rules []Rule) {
 		return nil
 	}
 	for _, r := range loaded.Enrichment.Resources {
-		rules = append(rules, Rule{"", r.Group, r.Resource, "", []string{"list", "watch"}})
+		rules = append(append(rules, Rule{"", r.Group, r.Resource, "", []string{"list", "watch"}}), definition(r)...)
 	}
 	return rules
+}
+
+// definition returns the rule by which a watch learns whether a resource that is not served any more was deleted. None is needed for a resource
+// of Kubernetes' own.
+func definition(r schema.GroupVersionResource) []Rule {
+	if source.BuiltIn(r.Group) {
+		return nil
+	}
+	name := r.GroupResource().String()
+	if delta.IsWildcard(r) {
+		name = ""
+	}
+	return []Rule{{"", "apiextensions.k8s.io", "customresourcedefinitions", name, []string{"list"}}}
 }
 
 // Replicas returns the rules by which replicas elect a leader, and recognize each other by their ServiceAccount; none without
@@ -57,14 +72,8 @@ func Needed(loaded *config.Config, others ...Rule) []Rule {
 		options := resources.Options(&c)
 		for _, access := range options.Access() {
 			r := access.Resource
-			rules = append(rules, Rule{access.Namespace, r.Group, r.Resource, access.Name, []string{"list", "watch"}})
-			if !source.BuiltIn(r.Group) { // to find out whether a resource that is not served any more was deleted
-				crd := r.GroupResource().String()
-				if delta.IsWildcard(r) {
-					crd = ""
-				}
-				rules = append(rules, Rule{"", "apiextensions.k8s.io", "customresourcedefinitions", crd, []string{"list"}})
-			}
+			rule := Rule{access.Namespace, r.Group, r.Resource, access.Name, []string{"list", "watch"}}
+			rules = append(append(rules, rule), definition(r)...)
 		}
 	}
 	if loaded.StateDir != "" { // its uid identifies the cluster

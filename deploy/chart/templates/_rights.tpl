@@ -25,10 +25,7 @@ the ClusterRole. docs/install.md explains each.
       {{- end -}}
       {{- range include "kubeferry.namespaces" $source | fromJsonArray -}}
         {{- $_ := set $rights (printf "%s|%s|%s|%s|list,watch" . $resource.group $resource.resource $name) true -}}
-        {{- if not $resource.builtIn -}}
-          {{- $crd := printf "%s.%s" $resource.resource $resource.group -}}
-          {{- $_ := set $rights (printf "|apiextensions.k8s.io|customresourcedefinitions|%s|list" (ternary "" $crd (eq $resource.resource "*"))) true -}}
-        {{- end -}}
+        {{- with include "kubeferry.definition" $resource -}}{{- $_ := set $rights . true -}}{{- end -}}
       {{- end -}}
     {{- end -}}
   {{- end -}}
@@ -40,6 +37,7 @@ the ClusterRole. docs/install.md explains each.
   {{- range dig "enrichment" "resources" $default $config -}}
     {{- $resource := include "kubeferry.resource" . | fromJson -}}
     {{- $_ := set $rights (printf "|%s|%s||list,watch" $resource.group $resource.resource) true -}}
+    {{- with include "kubeferry.definition" $resource -}}{{- $_ := set $rights . true -}}{{- end -}}
   {{- end -}}
 {{- end -}}
 {{- if $config.stateDir -}}
@@ -73,6 +71,13 @@ the ClusterRole. docs/install.md explains each.
   {{- $_ := set $found (index $r 0) (append (get $found (index $r 0) | default list) $rule) -}}
 {{- end -}}
 {{- toJson $found -}}
+{{- end -}}
+
+{{- /* The right to the CustomResourceDefinition of a resource, or nothing for one of Kubernetes' own. */ -}}
+{{- define "kubeferry.definition" -}}
+{{- if not .builtIn -}}
+|apiextensions.k8s.io|customresourcedefinitions|{{ if ne .resource "*" }}{{ .resource }}.{{ .group }}{{ end }}|list
+{{- end -}}
 {{- end -}}
 
 {{- /* The parts of apps/v1/deployments, v1/pods, deployments.v1.apps or pods.v1, or of apps/*, *.apps, apps/v1/* or v1/*; without resource what
