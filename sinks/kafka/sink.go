@@ -36,12 +36,12 @@ type Sink struct {
 
 	client    *kafka.Client
 	transport *transport
-	end       context.CancelFunc  // closes every connection
-	inFlight  chan struct{}       // semaphore
-	creating  chan struct{}       // held while topics are counted and created; guards the next two
-	counted   map[string]struct{} // the topics that maxTopics counts: as listed, and those created since
-	listed    time.Time           // when
-	turn      atomic.Uint32       // chooses the partitions with key: none
+	end       context.CancelFunc   // closes every connection
+	inFlight  chan struct{}        // semaphore
+	creating  chan struct{}        // held while topics are counted and created; guards the next two
+	counted   map[string]time.Time // the topics that maxTopics counts, and when the sink requested their creation, if it did
+	listed    time.Time            // when the brokers' topics were read into counted
+	turn      atomic.Uint32        // chooses the partitions with key: none
 	hung      hungBrokers
 
 	mu        sync.Mutex // guards what follows

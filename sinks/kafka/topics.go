@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +15,9 @@ import (
 
 	"github.com/kubeferry/kubeferry/sinks"
 )
+
+// newTopic is for how long brokers may not know of a topic that was created.
+const newTopic = time.Minute
 
 // partitions is a topic's list of partitions, or why there is none.
 type partitions struct {
@@ -89,11 +93,12 @@ func (s *Sink) createSome(ctx context.Context, topics []string) (map[string]erro
 	if err := s.listTopics(ctx); err != nil {
 		return nil, err
 	}
+	before := maps.Clone(s.counted)
 	var request, refused []string
 	for _, topic := range topics {
 		// A topic that counts already may have been deleted since, or not show yet: it is requested again, and takes no room.
 		if _, known := s.counted[topic]; known || len(s.counted) < s.config.MaxTopics {
-			s.counted[topic] = struct{}{}
+			s.counted[topic] = time.Now()
 			request = append(request, topic)
 		} else {
 			refused = append(refused, topic)
@@ -104,7 +109,11 @@ func (s *Sink) createSome(ctx context.Context, topics []string) (map[string]erro
 		return nil, err
 	}
 	for topic := range failed {
-		delete(s.counted, topic)
+		if requested, known := before[topic]; known {
+			s.counted[topic] = requested // an earlier request may have made it
+		} else {
+			delete(s.counted, topic)
+		}
 	}
 	for _, topic := range refused {
 		failed[topic] = transient(fmt.Errorf("topic %q is not created, since maxTopics is %d and %d topics fit %q: create it, or raise maxTopics: %w",
@@ -114,7 +123,8 @@ func (s *Sink) createSome(ctx context.Context, topics []string) (map[string]erro
 }
 
 // listTopics reads which topics fit the template, whoever made them: so the bound holds across restarts, and for several sinks of one
-// template. The answer has every topic of the cluster, so it is requested no more often than the sink looks for a missing topic.
+// template. The answer has every topic of the cluster, so it is requested no more often than the sink looks for a missing topic. It may come
+// from a broker that does not know the newest topics yet, so those that this sink requested shortly before count without it.
 func (s *Sink) listTopics(ctx context.Context) error {
 	if time.Since(s.listed) < refreshMissingTopic {
 		return nil
@@ -123,13 +133,20 @@ func (s *Sink) listTopics(ctx context.Context) error {
 	if err != nil {
 		return transient(fmt.Errorf("read metadata from %s: %w", s.brokers, err))
 	}
-	s.counted, s.listed = map[string]struct{}{}, time.Now()
+	s.listed = time.Now()
+	counted := map[string]time.Time{}
+	for topic, requested := range s.counted {
+		if time.Since(requested) < newTopic {
+			counted[topic] = requested
+		}
+	}
 	fits := fitting(s.config.Topic)
 	for _, topic := range response.Topics {
 		if !topic.Internal && fits.MatchString(topic.Name) {
-			s.counted[topic.Name] = struct{}{}
+			counted[topic.Name] = s.counted[topic.Name]
 		}
 	}
+	s.counted = counted
 	return nil
 }
 
