@@ -14,6 +14,8 @@ type memoryBudget struct {
 	memory int64
 	// stuck is the part of it that the stubs of failing objects count.
 	stuck int64
+	// failing is the part of it that the items in Pipeline.unloadable take.
+	failing int64
 	// noRoomFor is the size of the last item of a snapshot for which there was no memory.
 	// noRoomBehind is set if there was no room for it before the log, as its flow is stopped.
 	noRoomFor    int64

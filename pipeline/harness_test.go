@@ -187,8 +187,8 @@ func drain(t testing.TB, p *Pipeline) {
 	if len(p.log.flows)+len(p.log.turns) > 0 || p.log.wanting != nil || p.log.behind > 0 {
 		t.Fatalf("flows are left: %+v", p.log)
 	}
-	if p.budget.stuck != 0 || len(p.log.stopped) > 0 {
-		t.Fatalf("%d bytes are stuck, %d flows are stopped", p.budget.stuck, len(p.log.stopped))
+	if p.budget.failing != 0 || p.budget.stuck != 0 || len(p.log.stopped) > 0 {
+		t.Fatalf("%d bytes fail, %d are stuck, %d flows are stopped", p.budget.failing, p.budget.stuck, len(p.log.stopped))
 	}
 }
 

@@ -88,7 +88,7 @@ type Pipeline struct {
 
 	mu        sync.Mutex // guards what follows
 	scheduler *sched.Scheduler
-	// unloadable are the items of failing objects that leave memory once a commit has written them.
+	// unloadable are the items of failing objects that are in memory. They leave it once a commit has written them to the log, if there is one.
 	unloadable map[*item]struct{}
 	// queued counts the records that were enqueued since the dispatcher looked, and wakeAt is how many of them wake it.
 	queued, wakeAt int

@@ -20,7 +20,7 @@ func (p *Pipeline) settle(b *batch, errs []*sinks.Error) {
 		}
 		p.countSettled(i, b.Outcomes[n], errs[n], now)
 		i.settled = true
-		delete(p.unloadable, i)
+		p.noteWell(i)
 		p.freeMemory(i)
 		p.forget(i)
 	}

@@ -139,9 +139,9 @@ func (p *Pipeline) beside() int64 {
 	return min(maxBeside, p.options.MaxBytes/2)
 }
 
-// besideFull reports whether a snapshot beside live changes has to wait: more waits than a limit, not counting what it keeps of records that
-// left memory, which may be there for as long as the sink refuses them. p.mu is held.
+// besideFull reports whether a snapshot beside live changes has to wait: more waits than a limit, not counting the records of failing
+// objects, which may be there for as long as the sink refuses them. p.mu is held.
 func (p *Pipeline) besideFull(limit int64) bool {
 	return len(p.budget.queue) > 0 || p.log.flowsWait() ||
-		p.unstuck() > limit || p.budget.memory > p.options.MaxBytes/2
+		p.unstuck()-p.budget.failing > limit || p.budget.memory > p.options.MaxBytes/2
 }

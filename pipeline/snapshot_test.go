@@ -410,18 +410,24 @@ func TestSnapshotBesideRefusedObjects(t *testing.T) {
 		bad        func(context.Context) error
 		dead       *letters
 		many, size int
+		disk       string
 	}{
-		{"many objects", refuse, &letters{}, 1000, 1},
-		{"one large object", refuse, &letters{}, 1, 70 << 10},
-		{"no room for a dead letter", rejected, &letters{fail: errDown}, 1, 70 << 10},
+		{"many objects", refuse, &letters{}, 1000, 1, ""},
+		{"one large object", refuse, &letters{}, 1, 70 << 10, ""},
+		{"no room for a dead letter", rejected, &letters{fail: errDown}, 1, 70 << 10, ""},
+		{"a full disk", refuse, &letters{}, 1, 70 << 10, "full"},
+		{"no disk", refuse, &letters{}, 1, 70 << 10, "none"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				sink := &tenants{bad: test.bad, perRecord: true, took: map[string]time.Time{}, latency: 5 * time.Millisecond}
 				b := newLogbook()
+				b.set(test.disk == "full", nil)
 				p, stop := launch(sink, test.dead, func(o *Options) {
 					tenantLimits(100, 4)(o)
-					spilling(b, 64<<20, 10<<30)(o)
+					if o.MaxBytes = 64 << 20; test.disk != "none" {
+						spilling(b, o.MaxBytes, 10<<30)(o)
+					}
 				})
 				defer stop()
 				defer b.commits(p, 200*time.Millisecond)()
@@ -431,7 +437,17 @@ func TestSnapshotBesideRefusedObjects(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				var live sync.WaitGroup
+				defer live.Wait()
 				defer cancel()
+				live.Go(func() { // so that the sink is not away
+					for version := 2; ctx.Err() == nil; version++ {
+						if err := p.Delta(ctx, change(t, "first", version)); err != nil {
+							return
+						}
+						time.Sleep(100 * time.Millisecond)
+					}
+				})
 				const good = 200
 				for n := range good {
 					for {

@@ -62,10 +62,19 @@ func (p *Pipeline) tooStuck(f *flow, times int64) bool {
 		(int64(p.scheduler.Failing(f.name))*times >= maxFailing || f.stuck*times*stuckParts > max(left, 0))
 }
 
-// noteFailing notes that an item waits for an object that fails: it leaves memory once a commit has written it.
+// noteFailing notes that an item waits for an object that fails: it leaves memory once a commit has written it to the log, if there is one.
 func (p *Pipeline) noteFailing(i *item) {
-	if p.options.Log != nil && !i.stub && !i.notice() && !p.unload(i) {
+	if _, noted := p.unloadable[i]; !noted && !i.stub && !i.notice() && !p.unload(i) {
 		p.unloadable[i] = struct{}{}
+		p.budget.failing += i.size
+	}
+}
+
+// noteWell ends that: the item was settled or unloaded, or its object does not fail any more.
+func (p *Pipeline) noteWell(i *item) {
+	if _, noted := p.unloadable[i]; noted {
+		delete(p.unloadable, i)
+		p.budget.failing -= i.size
 	}
 }
 
@@ -73,7 +82,7 @@ func (p *Pipeline) noteFailing(i *item) {
 func (p *Pipeline) unloadAll() {
 	for i := range p.unloadable {
 		if !p.scheduler.Fails(i.Ref) || p.unload(i) {
-			delete(p.unloadable, i)
+			p.noteWell(i)
 		}
 	}
 }
@@ -83,7 +92,7 @@ func (p *Pipeline) unload(i *item) bool {
 	if i.inBatch || !i.logged || i.seq >= p.log.written {
 		return false
 	}
-	delete(p.unloadable, i)
+	p.noteWell(i)
 	if i.summary == nil { // else the delta was unloaded before, and may not have been read since
 		i.summary = &summary{i.delta.Type, strings.Clone(i.delta.Object.ResourceVersion())}
 	}
