@@ -64,7 +64,7 @@ type Record struct {
 
 	// These fields belong to a change. Object is the object after the change. In a DELETED it is the last state that kubeferry knows.
 	Object json.RawMessage `json:"object"`
-	// OldObject is the previous version, and Patch is the difference to it. Each is nil unless the pipeline's `diff` asks for it.
+	// OldObject is the previous version, and Patch is the difference to it. Each is nil unless the pipeline's `diff` selects it.
 	OldObject json.RawMessage `json:"oldObject"`
 	Patch     json.RawMessage `json:"patch"`
 	// OldResourceVersion is the resource version of the previous version. It is empty without `diff`.

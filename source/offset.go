@@ -19,7 +19,7 @@ type Offset struct {
 }
 
 // NewOffset makes an offset that goes on from that of the last run. Without a last run, it is the time that now
-// returns, a million for each second, because nobody knows what another state has sent under the same name.
+// returns, a million for each second, because it is unknown what another state has sent under the same name.
 func NewOffset(current uint64, now func() time.Time) *Offset {
 	o := &Offset{now: now, current: current}
 	if current == 0 {

@@ -24,7 +24,7 @@ type Probes struct {
 	Ready func() error
 	// Notes are more lines for the body of /readyz; it may be nil.
 	Notes func() []string
-	// Status returns what /status shows as JSON, if asked with the rates of the last minutes.
+	// Status returns what /status shows as JSON. It includes the rates of the last minutes if the parameter is set.
 	Status func(rates bool) any
 }
 

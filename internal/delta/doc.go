@@ -1,7 +1,7 @@
 // Package delta has the types that all packages share: a change, the object that it is about, and its id.
 //
 // A [Delta] is one observed change of one object. Its [Object] is the JSON that the API server sent. It is decoded
-// only when a caller asks for that: one pass over the bytes reads the few metadata fields that kubeferry itself
+// only when a caller needs its values: one pass over the bytes reads the few metadata fields that kubeferry itself
 // needs, and builds no map.
 //
 // The types of which a commit consists ([WatchChange], [LogChange], [Entry]) are here and not in package checkpoint,

@@ -12,8 +12,8 @@ import (
 	"github.com/kubeferry/kubeferry/internal/expr"
 )
 
-// Change is a delta as filters and transforms see it: redacted, and decoded at most once, when something asks for it. One
-// goroutine uses it.
+// Change is a delta as filters and transforms see it: redacted, and decoded at most once, when something reads its values.
+// One goroutine uses it.
 type Change struct {
 	shaper   *Shaper
 	observed *delta.Delta

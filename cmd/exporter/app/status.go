@@ -178,7 +178,7 @@ type pipelineStatus struct {
 	Rates *pipelineRates `json:"rates,omitempty"`
 }
 
-// status returns the status, if asked with the rates.
+// status returns the status. It includes the rates if rates is set.
 func (h *health) status(rates bool) (s status) {
 	s = status{Version: h.version, Cluster: h.cluster, Started: h.started, Now: time.Now()}
 	defer func() { s.Problems = problems(&s) }()

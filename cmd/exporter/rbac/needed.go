@@ -32,8 +32,8 @@ func Enrichment(loaded *config.Config) (rules []Rule) {
 	return rules
 }
 
-// definition returns the rule by which a watch learns whether a resource that is not served any more was deleted. None is needed for a resource
-// of Kubernetes' own.
+// definition returns the right to read CustomResourceDefinitions. A watch checks there whether a resource that is not served any more was
+// deleted. The built-in resources of Kubernetes need no such right.
 func definition(r schema.GroupVersionResource) []Rule {
 	if source.BuiltIn(r.Group) {
 		return nil
