@@ -190,6 +190,7 @@ func TestCompareLost(t *testing.T) {
 		{name: "a sequence before the deletion", got: sent(lostGap("11", "16"), gone(14), again), opts: lost, unexpected: 1},
 		{name: "a sequence after the new object", got: sent(lostGap("11", "18"), gone(17), again), opts: lost, outOfOrder: 1},
 		{name: "a deletion told again", got: append(perfect(), lostGap("11", "16"), gone(15)), opts: lost},
+		{name: "a deletion told again before its gap", got: append(perfect(), gone(15), lostGap("11", "16")), opts: lost},
 		{name: "a deletion told again after a clean end", got: append(perfect(), gapOf("16", "16"), gone(15)), opts: lost, unexpected: 1},
 		{name: "a life in the gap, sent in part", got: sent(lostGap("10", "16"), again), opts: lost, unknowable: 1},
 		{name: "the same after a clean end", got: sent(gapOf("10", "16"), again), opts: lost, missing: 1, unexpected: 2},

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -80,22 +81,25 @@ func (c *comparison) impossibleGap(r Record) string {
 // misplaced is the reason why a record cannot have arrived, or empty: what lies inside of a gap that arrived before is
 // not sent as it happened, and what is inferred lies inside of one. (Without a sequence it is not known when an object was deleted.)
 func (c *comparison) misplaced(r Record) string {
-	explained := !r.Inferred
-	for _, record := range c.first { // a gap record holds back nothing: it may arrive later
-		if explained || record.Type != Gap || c.impossibleGap(record) != "" {
-			continue
-		}
-		g := c.newGap(record)
-		explained = g.covers(r) && (g.contains(c.version(r.order())) || r.Type == Deleted && r.Sequence == 0)
-	}
 	for _, g := range c.gapsOf(r) {
 		inside := g.contains(c.version(r.order()))
 		if inside && !r.Inferred && !r.Snapshot {
 			return "the history around it was refused: " + g.record.ID
 		}
 	}
-	if !explained {
+	if r.Inferred && !c.gapFor(r, func(g gap) bool { return g.contains(c.version(r.order())) || r.Type == Deleted && r.Sequence == 0 }) {
 		return "inferred, and in the range of no gap"
 	}
 	return ""
+}
+
+// gapFor reports whether a gap that covers r fits. It may arrive later than r: a gap record holds back nothing.
+func (c *comparison) gapFor(r Record, fits func(gap) bool) bool {
+	return slices.ContainsFunc(c.first, func(record Record) bool {
+		if record.Type != Gap || c.impossibleGap(record) != "" {
+			return false
+		}
+		g := c.newGap(record)
+		return g.covers(r) && fits(g)
+	})
 }

@@ -96,7 +96,7 @@ func (c *comparison) outOfPlace(r Record, seen change) string {
 	switch {
 	case r.Sequence != 0 && !seen.net && c.version(r.Sequence) < seen.rank:
 		return "its sequence is before the deletion at " + seen.version
-	case c.ended[r.UID] && !slices.ContainsFunc(c.gapsOf(r), func(g gap) bool { return g.record.lost() }):
+	case c.ended[r.UID] && !c.gapFor(r, func(g gap) bool { return g.record.lost() }):
 		return "the deletion was sent before"
 	}
 	return ""
