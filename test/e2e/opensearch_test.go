@@ -87,7 +87,7 @@ func TestExtendedOpenSearch(t *testing.T) {
 		slices.Sort(found)
 		return found
 	}
-	eventually(t, wide, "a document of each change", func() error {
+	eventually(t, 3*wide, "a document of each change", func() error {
 		if got := search("namespace:" + namespace); !slices.Equal(got, want) {
 			return fmt.Errorf("got %q, want %q", got, want)
 		}

@@ -14,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubeferry/kubeferry/test/internal/proxy"
 	"github.com/kubeferry/kubeferry/test/load"
@@ -180,33 +179,27 @@ func TestExtendedWatchThatIsSwallowed(t *testing.T) {
 	hook := webhooktest.Start(t)
 	kinds := []load.Resource{load.ConfigMaps(), load.Events()}
 	watched := startOracle(t, config, oracle.Options{Resources: load.GVRs(kinds), Namespaces: []string{namespace}})
-	e := startExporter(t, writeKubeconfig(t, gateway.Config()), hookConfig("[v1/configmaps, v1/events]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
-	e.WaitReady()
-
-	list, err := kubernetes.NewForConfigOrDie(config).CoreV1().ConfigMaps(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The first change is replaced by the bookmark that the API server may send before it.
-	bookmark := fmt.Sprintf(`{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":%q}}}`, list.ResourceVersion)
-	before := len(gateway.Requests())
 	opened := func(resource string) (watches []proxy.Request) {
-		for _, r := range gateway.Requests()[before:] {
+		for _, r := range gateway.Requests() {
 			if isWatch(r.Path, r.Query, resource) && r.Status == http.StatusOK {
 				watches = append(watches, r)
 			}
 		}
 		return watches
 	}
+	// The first change is replaced by the bookmark that the API server may send before it.
+	const bookmark = `{"type":"BOOKMARK","object":{"kind":"ConfigMap","apiVersion":"v1","metadata":{"resourceVersion":%q}}}`
 	var swallowed atomic.Bool
 	gateway.Use(func(r *http.Request) *proxy.Fault {
 		if !isWatch(r.URL.Path, r.URL.Query(), "configmaps") || swallowed.Swap(true) {
 			return nil
 		}
-		return &proxy.Fault{Instead: bookmark, Swallow: true}
+		return &proxy.Fault{Instead: fmt.Sprintf(bookmark, r.URL.Query().Get("resourceVersion")), Swallow: true}
 	})
-	gateway.Cut()
-	eventually(t, wide, "the watches are open on the new connection", func() error {
+	e := startExporter(t, writeKubeconfig(t, gateway.Config()), hookConfig("[v1/configmaps, v1/events]", fmt.Sprintf("{include: [%s]}", namespace), hook.URL()))
+	e.WaitReady()
+	before := len(gateway.Requests())
+	eventually(t, wide, "the watches are open", func() error {
 		if len(opened("configmaps")) == 0 || len(opened("events")) == 0 {
 			return errors.New("not yet")
 		}
