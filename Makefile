@@ -8,6 +8,8 @@ FUZZTIME ?= 10s
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # A test that waits for real servers may take its time; one that hangs shall still say where.
 TESTFLAGS ?= -timeout 30m
+# The names of the only tests that a target runs, as go test's -run has them; empty is all.
+ONLY ?=
 
 # With one set of flags, that of a release, what two programs import is compiled once: also what the tests build (test/internal/programs).
 BUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false
@@ -45,9 +47,9 @@ demo: ## Show it at work on a real API server and a NATS server; Ctrl-C ends it,
 	@cd test && $(BUILD) -o ../bin/demo ./cmd/demo && exec ../bin/demo
 
 # The flags are those with which programs are built (BUILD, and test/internal/programs): so what both import is compiled once.
-RACE_TEST = $(GO) test $(RACE) -trimpath $(TESTFLAGS)
+RACE_TEST = $(GO) test $(RACE) -trimpath $(TESTFLAGS) $(if $(ONLY),-run '$(ONLY)')
 RACE_LIST = $(GO) list $(RACE) -trimpath -test -export
-E2E_TEST  = $(if $(RACE_E2E),,CGO_ENABLED=0) $(GO) test $(RACE_E2E) -trimpath $(TESTFLAGS)
+E2E_TEST  = $(if $(RACE_E2E),,CGO_ENABLED=0) $(GO) test $(RACE_E2E) -trimpath $(TESTFLAGS) $(if $(ONLY),-run '$(ONLY)')
 E2E_LIST  = $(if $(RACE_E2E),,CGO_ENABLED=0) $(GO) list $(RACE_E2E) -trimpath -test -export
 
 # What `make test-all` runs beside `make test`: these packages of test/, which need more than Go, git and make, or minutes, and the tests of
@@ -79,8 +81,8 @@ test-race:
 	$(RACE_TEST) -skip '^Test($(SIMULATED))$$' $$($(GO) list ./... | grep -v /pipeline/flow$$)
 
 test-simulated:
-	CGO_ENABLED=0 $(GO) test -trimpath $(TESTFLAGS) ./pipeline/flow
-	CGO_ENABLED=0 $(GO) test -trimpath $(TESTFLAGS) -run '^Test($(SIMULATED))$$' ./pipeline
+	CGO_ENABLED=0 $(GO) test -trimpath $(TESTFLAGS) -run '$(ONLY)' ./pipeline/flow
+	CGO_ENABLED=0 $(GO) test -trimpath $(TESTFLAGS) -run '$(or $(ONLY),^Test($(SIMULATED))$$)' ./pipeline
 
 # Results are not cached: kubeferry as it is under test is none of the inputs that go knows. It has the race detector; what starts and
 # observes it here does not, which would take more time than kubeferry does: `make test-e2e RACE_E2E=-race`.
@@ -102,10 +104,10 @@ test-extended: notes ## Run what `make test-all` runs beside `make test`
 	@$(MAKE) --no-print-directory -k -j2 extended-e2e extended-sinks extended-others
 
 extended-e2e:
-	cd test && $(E2E_TEST) -count=1 -run '^TestExtended' ./e2e
+	cd test && $(E2E_TEST) -count=1 -run '$(or $(ONLY),^TestExtended)' ./e2e
 
 extended-sinks:
-	cd test && $(RACE_TEST) -count=1 -run '^TestExtended' ./sinks
+	cd test && $(RACE_TEST) -count=1 -run '$(or $(ONLY),^TestExtended)' ./sinks
 
 extended-others:
 	cd test && $(E2E_TEST) -count=1 -p 1 $(EXTENDED:%=./%)
