@@ -2,6 +2,7 @@ package sinks
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,37 +33,34 @@ var placeholders = map[string]func(*Fields) string{
 
 var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
 
-// ParseTemplate reads a template; an unknown placeholder or an unclosed brace is an error that lists what exists.
-func ParseTemplate(text string) (Template, error) {
+// NewTemplate reads a template. What is no placeholder is literal text; see [Template.Check].
+func NewTemplate(text string) Template {
 	var t Template
 	end := 0
 	for _, at := range placeholder.FindAllStringSubmatchIndex(text, -1) {
 		name := text[at[2]:at[3]]
-		field, ok := placeholders[name]
-		if !ok {
-			return Template{}, fmt.Errorf("unknown placeholder {%s}; there are %s", name, strings.Join(placeholderNames(), " "))
+		if field, ok := placeholders[name]; ok {
+			t.parts = append(t.parts, part{literal: text[end:at[0]], name: name, field: field})
+			end = at[1]
 		}
-		t.parts = append(t.parts, part{literal: text[end:at[0]], name: name, field: field})
-		end = at[1]
 	}
 	if end < len(text) {
 		t.parts = append(t.parts, part{literal: text[end:]})
 	}
-	for _, p := range t.parts {
-		if strings.ContainsAny(p.literal, "{}") {
-			return Template{}, fmt.Errorf("%q has a brace without its counterpart", text)
-		}
-	}
-	return t, nil
+	return t
 }
 
-func placeholderNames() []string {
-	names := make([]string, 0, len(placeholders))
-	for name := range placeholders {
-		names = append(names, "{"+name+"}")
+// Check returns an error if the template has an unknown placeholder, which lists those that there are, or an unclosed brace.
+func (t Template) Check() error {
+	for _, p := range t.parts {
+		if unknown := placeholder.FindString(p.literal); unknown != "" {
+			return fmt.Errorf("unknown placeholder %s; there are {%s}", unknown, strings.Join(slices.Sorted(maps.Keys(placeholders)), "} {"))
+		}
+		if strings.ContainsAny(p.literal, "{}") {
+			return fmt.Errorf("%q has a brace without its counterpart", p.literal)
+		}
 	}
-	slices.Sort(names)
-	return names
+	return nil
 }
 
 // Uses reports whether the template holds the placeholder of that name.
@@ -76,7 +74,7 @@ func (t Template) Fixed() bool {
 }
 
 // Expand fills the placeholders in. The core group becomes "core", and every other empty value "_". In a value, each byte that
-// allowed refuses becomes '_'. Literal text stays as it is: check it once with [Template.Literals].
+// allowed refuses becomes '_'. Literal text stays as it is: check it once with [Template.Literal].
 func (t Template) Expand(fields *Fields, allowed func(byte) bool) string {
 	if len(t.parts) == 1 && t.parts[0].field == nil {
 		return t.parts[0].literal
@@ -105,13 +103,11 @@ func (t Template) Expand(fields *Fields, allowed func(byte) bool) string {
 	return string(b)
 }
 
-// Literals returns the text between the placeholders, for checks at load.
-func (t Template) Literals() []string {
-	var literals []string
+// Literal returns the text between the placeholders, for checks at load.
+func (t Template) Literal() string {
+	literal := ""
 	for _, p := range t.parts {
-		if p.literal != "" {
-			literals = append(literals, p.literal)
-		}
+		literal += p.literal
 	}
-	return literals
+	return literal
 }

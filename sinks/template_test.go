@@ -1,7 +1,6 @@
 package sinks_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -33,8 +32,8 @@ func TestTemplate(t *testing.T) {
 		{"x{version}{version}*", fields, "xv1v1*"},
 	}
 	for _, test := range tests {
-		template, err := sinks.ParseTemplate(test.text)
-		if err != nil {
+		template := sinks.NewTemplate(test.text)
+		if err := template.Check(); err != nil {
 			t.Errorf("%q: %v", test.text, err)
 		} else if got := template.Expand(test.fields, token); got != test.want {
 			t.Errorf("%q: got %q, want %q", test.text, got, test.want)
@@ -58,19 +57,16 @@ func TestTemplateErrors(t *testing.T) {
 		"a{name}{":  "without its counterpart",
 		"${cluster": "without its counterpart",
 	} {
-		if _, err := sinks.ParseTemplate(text); err == nil || !strings.Contains(err.Error(), want) {
+		if err := sinks.NewTemplate(text).Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got error %v, want %q in it", text, err, want)
 		}
 	}
 }
 
 func TestTemplateParts(t *testing.T) {
-	template, err := sinks.ParseTemplate("k8s.{group}{name}.x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := template.Literals(), []string{"k8s.", ".x"}; !slices.Equal(got, want) {
-		t.Errorf("got literals %q, want %q", got, want)
+	template := sinks.NewTemplate("k8s.{group}{name}.x")
+	if got, want := template.Literal(), "k8s..x"; got != want {
+		t.Errorf("got literal %q, want %q", got, want)
 	}
 	for _, name := range allPlaceholders {
 		if got, want := template.Uses(name), name == "group" || name == "name"; got != want {
@@ -84,8 +80,8 @@ func FuzzTemplate(f *testing.F) {
 		f.Add(seed, "na me.x")
 	}
 	f.Fuzz(func(t *testing.T, text, value string) {
-		template, err := sinks.ParseTemplate(text)
-		if err != nil {
+		template := sinks.NewTemplate(text)
+		if template.Check() != nil {
 			return
 		}
 		fields := &sinks.Fields{

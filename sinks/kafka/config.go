@@ -143,8 +143,7 @@ func NewConfig() *Config {
 // Limits implements [sinks.Config].
 func (c *Config) Limits() sinks.Limits {
 	limits := c.Common.Limits()
-	topic, err := sinks.ParseTemplate(c.Topic)
-	limits.OnePerKey = c.Key == keyNone || c.Key == keyUID || err == nil && topic.Uses("type")
+	limits.OnePerKey = c.Key == keyNone || c.Key == keyUID || sinks.NewTemplate(c.Topic).Uses("type")
 	return limits
 }
 
@@ -193,8 +192,8 @@ func (c *Config) Validate() []sinks.Fault {
 }
 
 func (c *Config) validateTopic(faults *sinks.Faults) {
-	topic, err := sinks.ParseTemplate(c.Topic)
-	if err != nil {
+	topic := sinks.NewTemplate(c.Topic)
+	if err := topic.Check(); err != nil {
 		faults.Fail("topic", "%v", err)
 		return
 	}
@@ -202,12 +201,12 @@ func (c *Config) validateTopic(faults *sinks.Faults) {
 		faults.Fail("topic", "a topic is needed")
 		return
 	}
-	literals := strings.Join(topic.Literals(), "")
-	if i := strings.IndexFunc(literals, func(r rune) bool { return r >= 0x80 || !topicByte(byte(r)) }); i >= 0 {
-		faults.Fail("topic", "%q holds %q; a topic is made of letters, digits, '.', '_' and '-'", c.Topic, literals[i])
+	literal := topic.Literal()
+	if i := strings.IndexFunc(literal, func(r rune) bool { return r >= 0x80 || !topicByte(byte(r)) }); i >= 0 {
+		faults.Fail("topic", "%q holds %q; a topic is made of letters, digits, '.', '_' and '-'", c.Topic, literal[i])
 		return
 	}
-	faults.FailIf(len(literals) > maxTopic, "topic", "is longer than %d characters", maxTopic)
+	faults.FailIf(len(literal) > maxTopic, "topic", "is longer than %d characters", maxTopic)
 	faults.FailIf(c.Topic == "." || c.Topic == "..", "topic", "%q is no name for a topic", c.Topic)
 	faults.WarnIf(topic.Uses("type"), "topic",
 		"{type} sends the records of one object to different topics: their order is lost, and compaction keeps deleted objects")

@@ -13,7 +13,7 @@ import (
 // any record, or none when it is sent again: InvalidTimestamp (the time is that of sending, so a clock or a slow
 // network is at fault) and InvalidMessage (CORRUPT_MESSAGE, harmed on its way). The codes are in the protocol guide,
 // https://kafka.apache.org/protocol#protocol_error_codes.
-func (e encoding) ofTheRecord(err error) bool {
+func (c *Config) ofTheRecord(err error) bool {
 	var code kafka.Error
 	if !errors.As(err, &code) {
 		return false
@@ -22,7 +22,7 @@ func (e encoding) ofTheRecord(err error) bool {
 	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
 		return true
 	case kafka.InvalidRecord:
-		return !e.keyless(err)
+		return !c.keyless(err)
 	default:
 		return false
 	}
@@ -31,9 +31,9 @@ func (e encoding) ofTheRecord(err error) bool {
 // keyless reports whether records are refused because they have no key, as compacted topics do: a configuration error.
 // A broker checks little else in a record (Kafka's LogValidator), so every refusal under key: none counts as that; older
 // brokers answer InvalidMessage.
-func (e encoding) keyless(err error) bool {
+func (c *Config) keyless(err error) bool {
 	var code kafka.Error
-	return e.key == keyNone && errors.As(err, &code) && (code == kafka.InvalidRecord || code == kafka.InvalidMessage)
+	return c.Key == keyNone && errors.As(err, &code) && (code == kafka.InvalidRecord || code == kafka.InvalidMessage)
 }
 
 // transient classifies an error that would fail any record.

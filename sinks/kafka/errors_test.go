@@ -57,7 +57,7 @@ func TestReason(t *testing.T) {
 		if got := reasonOf(err); got != test.want {
 			t.Errorf("%v: got %s, want %s", test.err, got, test.want)
 		}
-		if got := (encoding{key: keyObject}).ofTheRecord(err); got != test.ofRecord {
+		if got := (&Config{Key: keyObject}).ofTheRecord(err); got != test.ofRecord {
 			t.Errorf("%v: got of the record %t, want %t", test.err, got, test.ofRecord)
 		}
 		if class := sinks.Classify(transient(err)); class.Permanent || class.Reason != test.want {
@@ -69,7 +69,7 @@ func TestReason(t *testing.T) {
 // TestKeyless has records without a key refused: without one configured, that is no record's fault.
 func TestKeyless(t *testing.T) {
 	for _, key := range []string{keyObject, keyUID, keyNamespace, keyNone} {
-		e := encoding{key: key}
+		e := Config{Key: key}
 		for _, code := range []kafka.Error{kafka.InvalidRecord, kafka.InvalidMessage, kafka.MessageSizeTooLarge} {
 			err := fmt.Errorf("kafka.(*Client).Produce: %w", code)
 			wantKeyless := key == keyNone && code != kafka.MessageSizeTooLarge

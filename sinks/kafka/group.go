@@ -16,7 +16,7 @@ import (
 
 // choose returns the partitions that r goes to. A gap or a mark goes to all of them, because each member of a consumer group needs it.
 func (s *Sink) choose(r *sinks.Record, ids []int) []int {
-	key, ok := s.keyOf(r)
+	key, ok := s.config.keyOf(r)
 	switch {
 	case notice(r):
 		return ids
@@ -108,7 +108,7 @@ type group struct {
 func (g *group) fit(records []*sinks.Record) int {
 	total := batchOverhead
 	for n, r := range records {
-		size := g.sink.sizeOf(r)
+		size := g.sink.config.sizeOf(r)
 		total += size
 		switch {
 		case size > maxRecord && n == 0:
@@ -124,18 +124,18 @@ func (g *group) fit(records []*sinks.Record) int {
 // is permanent.
 func (g *group) store(ctx context.Context, records []*sinks.Record) (halve bool, err error) {
 	err = g.produce(ctx, records)
-	if err == nil || !g.sink.ofTheRecord(err) {
+	if err == nil || !g.sink.config.ofTheRecord(err) {
 		return false, err
 	}
 	reason := reasonOf(err)
 	if reason == sinks.ReasonTooLarge {
 		r := records[0]
-		err = fmt.Errorf("a record of %d bytes (its value has %d) is larger than the brokers accept: %w", g.sink.sizeOf(r), len(r.Body), err)
+		err = fmt.Errorf("a record of %d bytes (its value has %d) is larger than the brokers accept: %w", g.sink.config.sizeOf(r), len(r.Body), err)
 	}
 	return true, sinks.Permanent(reason, fmt.Errorf("topic %q: %w", g.topic, err))
 }
 
-// produce sends one request. Its error is one for which [encoding.ofTheRecord] returns true, or is classified as transient.
+// produce sends one request. Its error is one for which [Config.ofTheRecord] returns true, or is classified as transient.
 func (g *group) produce(ctx context.Context, records []*sinks.Record) error {
 	s := g.sink
 	select {
@@ -147,7 +147,7 @@ func (g *group) produce(ctx context.Context, records []*sinks.Record) error {
 	if err := sinks.Fence(ctx); err != nil { // the wait may have been long
 		return g.wrap(err)
 	}
-	if len(records) == 1 && s.sizeOf(records[0]) > maxRequest {
+	if len(records) == 1 && s.config.sizeOf(records[0]) > maxRequest {
 		return kafka.MessageSizeTooLarge
 	}
 	began := time.Now()
@@ -156,16 +156,16 @@ func (g *group) produce(ctx context.Context, records []*sinks.Record) error {
 	}
 	response, err := s.client.Produce(ctx, &kafka.ProduceRequest{
 		Topic: g.topic, Partition: g.partition, RequiredAcks: acks[s.config.RequiredAcks],
-		Compression: compressions[s.config.Compression], Records: kafka.NewRecordReader(s.messages(records)...),
+		Compression: compressions[s.config.Compression], Records: kafka.NewRecordReader(s.config.messages(records)...),
 	})
 	if err == nil && response != nil { // with requiredAcks 0 there is no answer
 		err = response.Error
 	}
 	s.hung.end(g.leader, err, began, time.Now())
-	if err == nil || s.ofTheRecord(err) {
+	if err == nil || s.config.ofTheRecord(err) {
 		return err
 	}
-	if s.keyless(err) {
+	if s.config.keyless(err) {
 		err = fmt.Errorf("%w: a compacted topic takes no record without a key: set key, or the topic's cleanup.policy to delete", err)
 	}
 	if errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition) {

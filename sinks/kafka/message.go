@@ -32,15 +32,9 @@ const (
 	headerOverhead = 6
 )
 
-// encoding is how records become messages.
-type encoding struct {
-	key        string
-	tombstones bool
-}
-
 // keyOf returns the key of r's message, and whether it has one.
-func (e encoding) keyOf(r *sinks.Record) (string, bool) {
-	switch e.key {
+func (c *Config) keyOf(r *sinks.Record) (string, bool) {
+	switch c.Key {
 	case keyUID:
 		return r.Fields.UID, true
 	case keyNamespace:
@@ -53,19 +47,19 @@ func (e encoding) keyOf(r *sinks.Record) (string, bool) {
 }
 
 // tombstone reports whether a message without a value follows r's.
-func (e encoding) tombstone(r *sinks.Record) bool {
-	return e.tombstones && r.Fields.Type == "DELETED"
+func (c *Config) tombstone(r *sinks.Record) bool {
+	return c.Tombstones && r.Fields.Type == "DELETED"
 }
 
 // sizeOf returns an upper bound of the bytes that r's message and its tombstone take in a batch, uncompressed.
-func (e encoding) sizeOf(r *sinks.Record) int {
-	key, _ := e.keyOf(r)
+func (c *Config) sizeOf(r *sinks.Record) int {
+	key, _ := c.keyOf(r)
 	alone := len(key) + len(headerID) + len(r.DedupID) + recordOverhead + headerOverhead // as a tombstone is
 	size := alone + r.Size() - len(r.Key) + (len(r.Headers)+len(r.Attributes))*headerOverhead
 	if r.ContentType != "" {
 		size += len(headerContentType) + len(r.ContentType) + headerOverhead
 	}
-	if e.tombstone(r) {
+	if c.tombstone(r) {
 		size += alone
 	}
 	return size
@@ -73,20 +67,20 @@ func (e encoding) sizeOf(r *sinks.Record) int {
 
 // messages encodes the records of one request, each tombstone behind its record. They are copies: kafka-go writes them in a
 // goroutine of its own, which may go on after a cancelled Produce has returned. Then the records must not be read any more.
-func (e encoding) messages(records []*sinks.Record) []kafka.Record {
+func (c *Config) messages(records []*sinks.Record) []kafka.Record {
 	messages := make([]kafka.Record, 0, len(records))
 	for _, r := range records {
-		messages = append(messages, e.message(r, false))
-		if e.tombstone(r) {
-			messages = append(messages, e.message(r, true))
+		messages = append(messages, c.message(r, false))
+		if c.tombstone(r) {
+			messages = append(messages, c.message(r, true))
 		}
 	}
 	return messages
 }
 
 // message encodes a record. A tombstone has the key and the id, and no value.
-func (e encoding) message(r *sinks.Record, tombstone bool) (m kafka.Record) {
-	buf := make([]byte, 0, e.sizeOf(r)) // one allocation for all of it
+func (c *Config) message(r *sinks.Record, tombstone bool) (m kafka.Record) {
+	buf := make([]byte, 0, c.sizeOf(r)) // one allocation for all of it
 	copied := func(text string) []byte {
 		start := len(buf)
 		buf = append(buf, text...)
@@ -96,7 +90,7 @@ func (e encoding) message(r *sinks.Record, tombstone bool) (m kafka.Record) {
 	header := func(name, value string) {
 		m.Headers = append(m.Headers, kafka.Header{Key: name, Value: copied(value)})
 	}
-	if key, ok := e.keyOf(r); ok {
+	if key, ok := c.keyOf(r); ok {
 		m.Key = kafka.NewBytes(copied(key))
 	}
 	if tombstone {

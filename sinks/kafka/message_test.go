@@ -52,11 +52,7 @@ func TestTopic(t *testing.T) {
 		{"{name}", sinks.Fields{Name: long}, ""},
 		{"{name}", sinks.Fields{Name: long[1:]}, long[1:]},
 	} {
-		template, err := sinks.ParseTemplate(test.template)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := topicOf(template, &sinks.Record{Fields: test.fields})
+		got, err := topicOf(sinks.NewTemplate(test.template), &sinks.Record{Fields: test.fields})
 		if got != test.want {
 			t.Errorf("%s: got %q, want %q", test.template, got, test.want)
 		}
@@ -69,10 +65,10 @@ func TestTopic(t *testing.T) {
 func TestSize(t *testing.T) {
 	r := sinks.Record{Key: "12345", DedupID: "123", Body: []byte("1234"), Fields: sinks.Fields{Type: "DELETED"}}
 	alone := len("kubeferry-dedup-id") + 3 + recordOverhead + headerOverhead
-	for want, e := range map[int]encoding{
-		alone + 5 + 4:   {key: keyObject},
-		alone + 4:       {key: keyNone},
-		2*(alone+5) + 4: {key: keyObject, tombstones: true},
+	for want, e := range map[int]*Config{
+		alone + 5 + 4:   {Key: keyObject},
+		alone + 4:       {Key: keyNone},
+		2*(alone+5) + 4: {Key: keyObject, Tombstones: true},
 	} {
 		if got := e.sizeOf(&r); got != want {
 			t.Errorf("%+v: got %d, want %d", e, got, want)
@@ -85,7 +81,7 @@ func TestWire(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	text := func(most int) string { return strings.Repeat("x", random.IntN(most+1)) }
 	for range 200 {
-		e := encoding{key: keyObject, tombstones: true}
+		e := Config{Key: keyObject, Tombstones: true}
 		var records []*sinks.Record
 		bound := batchOverhead
 		for range 1 + random.IntN(300) {
@@ -121,7 +117,7 @@ func TestMessages(t *testing.T) {
 		{Key: "/b", DedupID: "p/4", ContentType: "application/json", Body: []byte("{}"), Attributes: map[string]string{"id": "4", "a": "100% ä"}},
 	}
 	var got []string
-	for _, message := range (encoding{key: keyObject, tombstones: true}).messages(records) {
+	for _, message := range (&Config{Key: keyObject, Tombstones: true}).messages(records) {
 		got = append(got, show(t, &message))
 	}
 	want := []string{
@@ -135,7 +131,7 @@ func TestMessages(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 
-	if message := (encoding{key: keyNone}).message(records[0], false); message.Key != nil {
+	if message := (&Config{Key: keyNone}).message(records[0], false); message.Key != nil {
 		t.Errorf("got key %v, want none", message.Key)
 	}
 }

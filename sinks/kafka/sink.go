@@ -3,7 +3,6 @@ package kafka
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -28,7 +27,6 @@ var _ sinks.Sink = (*Sink)(nil)
 
 // Sink delivers to Kafka.
 type Sink struct {
-	encoding
 	config  *Config
 	topic   sinks.Template
 	brokers string
@@ -50,21 +48,16 @@ type Sink struct {
 
 // Open implements [sinks.Config]. It connects to nothing.
 func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
-	topic, err := sinks.ParseTemplate(c.Topic)
-	if err != nil {
-		return nil, fmt.Errorf("topic: %w", err)
-	}
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	login := loginOf(life, c.SASL)
 	transport := newTransports(func(topics []string) *kafka.Transport {
 		return openTransport(life, c, env.UserAgent, login, topics)
 	})
 	return &Sink{
-		encoding: encoding{key: c.Key, tombstones: c.Tombstones},
-		config:   c,
-		topic:    topic,
-		brokers:  strings.Join(c.Brokers, ","),
-		log:      env.Logger,
+		config:  c,
+		topic:   sinks.NewTemplate(c.Topic),
+		brokers: strings.Join(c.Brokers, ","),
+		log:     env.Logger,
 		client: &kafka.Client{
 			Addr: kafka.TCP(c.Brokers...),
 			// It goes to the brokers too, which wait half of it for replicas; without it, 500 ms.

@@ -146,14 +146,14 @@ func (c *Config) validateURLs(faults *sinks.Faults) (hosts []string, secure, log
 }
 
 func (c *Config) validateSubject(faults *sinks.Faults) {
-	template, err := sinks.ParseTemplate(c.Subject)
-	if err != nil {
+	template := sinks.NewTemplate(c.Subject)
+	if err := template.Check(); err != nil {
 		faults.Fail("subject", "%v", err)
 		return
 	}
-	literals := strings.Join(template.Literals(), "")
-	if i := strings.IndexFunc(literals, func(r rune) bool { return r != '.' && !literalRune(r) }); i >= 0 {
-		faults.Fail("subject", "%q cannot hold %q", c.Subject, literals[i:i+1])
+	literal := template.Literal()
+	if i := strings.IndexFunc(literal, func(r rune) bool { return r != '.' && !literalRune(r) }); i >= 0 {
+		faults.Fail("subject", "%q cannot hold %q", c.Subject, literal[i:i+1])
 	}
 	faults.FailIf(c.Subject == "", "subject", "a subject is needed")
 	faults.FailIf(c.Subject != "" && slices.Contains(strings.Split(c.Subject, "."), ""), "subject",

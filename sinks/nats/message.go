@@ -66,11 +66,7 @@ var _ sinks.Describer = (*Config)(nil)
 
 // Describe implements [sinks.Describer]. It does not check the server's max_payload.
 func (c *Config) Describe(r *sinks.Record) sinks.Destination {
-	template, err := sinks.ParseTemplate(c.Subject)
-	if err != nil {
-		return sinks.Destination{Place: "subject " + c.Subject, Err: err}
-	}
-	message, err := message(template, r)
+	message, err := message(sinks.NewTemplate(c.Subject), r)
 	if err != nil {
 		return sinks.Destination{Place: "no subject", Err: err}
 	}

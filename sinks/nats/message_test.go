@@ -7,14 +7,7 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
-func subjectTemplate(t *testing.T) sinks.Template {
-	t.Helper()
-	subject, err := sinks.ParseTemplate("k8s.{name}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return subject
-}
+var subjectTemplate = sinks.NewTemplate("k8s.{name}")
 
 func TestMessage(t *testing.T) {
 	record := sinks.Record{
@@ -23,7 +16,7 @@ func TestMessage(t *testing.T) {
 		Attributes: map[string]string{"id": "1", "note": "100% ä"},
 		Fields:     sinks.Fields{Name: "a.b"},
 	}
-	message, err := message(subjectTemplate(t), &record)
+	message, err := message(subjectTemplate, &record)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +44,7 @@ func TestEncodeCopies(t *testing.T) {
 		{Body: []byte("too long"), Fields: sinks.Fields{Name: strings.Repeat("x", maxSubject)}},
 		{Body: []byte("last"), Fields: sinks.Fields{Name: "b"}},
 	}
-	deliveries := encode(subjectTemplate(t), batch)
+	deliveries := encode(subjectTemplate, batch)
 	for i := range batch {
 		clear(batch[i].Body)
 	}

@@ -34,15 +34,11 @@ type Sink struct {
 
 // Open implements [sinks.Config]. It connects to nothing.
 func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
-	subject, err := sinks.ParseTemplate(c.Subject)
-	if err != nil {
-		return nil, fmt.Errorf("subject: %w", err)
-	}
 	stream := &stream{subject: c.Subject, log: env.Logger}
 	if c.Stream != nil {
 		stream.Stream = *c.Stream
 	}
-	s := &Sink{config: c, subject: subject, name: env.UserAgent + " " + env.Name, log: env.Logger, stream: stream}
+	s := &Sink{config: c, subject: sinks.NewTemplate(c.Subject), name: env.UserAgent + " " + env.Name, log: env.Logger, stream: stream}
 	s.life, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	return s, nil
 }
@@ -99,7 +95,7 @@ func (s *Sink) ready(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return link, s.stream.ensure(ctx, link.js)
+	return link, link.cause(s.stream.ensure(ctx, link.js))
 }
 
 // Close implements [sinks.Sink]. It breaks the connection in any state: what was delivered is acknowledged.

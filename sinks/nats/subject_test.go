@@ -16,11 +16,7 @@ func TestSubject(t *testing.T) {
 		{sinks.Fields{Cluster: "a.b", Group: "rbac.authorization.k8s.io", Resource: "clusterroles", Name: "system:node"}, "k8s.a_b.rbac_authorization_k8s_io.clusterroles._.system:node"},
 		{sinks.Fields{Cluster: "$SYS", Group: ">", Resource: "*", Namespace: " \t\r\n", Name: "ü\x7f\x00"}, "k8s._SYS._._.____.____"},
 	} {
-		parsed, err := sinks.ParseTemplate(template)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := parsed.Expand(&test.fields, tokenByte); got != test.want {
+		if got := sinks.NewTemplate(template).Expand(&test.fields, tokenByte); got != test.want {
 			t.Errorf("got %q, want %q", got, test.want)
 		}
 	}

@@ -71,7 +71,7 @@ func (c *fakeKafka) Validate() []sinks.Fault {
 			faults = append(faults, sinks.Fault{Path: fmt.Sprintf("brokers[%d]", i), Message: fmt.Sprintf("%q is not host:port", broker)})
 		}
 	}
-	if _, err := sinks.ParseTemplate(c.Topic); err != nil {
+	if err := sinks.NewTemplate(c.Topic).Check(); err != nil {
 		faults = append(faults, sinks.Fault{Path: "topic", Message: err.Error()})
 	}
 	if c.Key == "none" {
