@@ -34,7 +34,7 @@ func (s *Sink) check(ctx context.Context) error {
 	}
 	looking, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	if err := s.stream.check(looking, link.js); err != nil || ctx.Err() == nil {
+	if err := link.cause(s.stream.check(looking, link.js)); err != nil || ctx.Err() == nil {
 		return err
 	}
 	return transient(fmt.Errorf("check the stream: %w", ctx.Err()))

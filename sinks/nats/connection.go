@@ -36,10 +36,7 @@ func (s *Sink) connection() (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != nil && !s.link.conn.IsClosed() {
-		if !s.link.refusals.stale() {
-			return s.link, nil
-		}
-		s.link.conn.Close()
+		return s.link, nil
 	}
 	link, err := s.connect()
 	if err == nil {
@@ -55,14 +52,16 @@ func (s *Sink) connect() (*link, error) {
 		return nil, fmt.Errorf("connect to NATS: %w", err)
 	}
 	link := &link{down: make(chan struct{}), refusals: newRefusals()}
-	options.AsyncErrorCB = func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	options.AsyncErrorCB = func(conn *nats.Conn, _ *nats.Subscription, err error) {
 		// A violation is the error of a record, which is returned; it comes again with each attempt.
 		level := slog.LevelWarn
 		if errors.Is(err, nats.ErrPermissionViolation) {
 			level = slog.LevelDebug
 		}
 		s.log.Log(s.life, level, "NATS reports an error", "err", err)
-		link.refusals.report(err)
+		if !link.refusals.report(err) {
+			conn.Close()
+		}
 	}
 	options.ClosedCB = func(conn *nats.Conn) {
 		if s.life.Err() == nil {

@@ -73,16 +73,21 @@ func (l *link) send(d *delivery) (err error) {
 
 // classify returns err as the sink reports it, with the cause of a lost connection and the limit of the server.
 func (l *link) classify(subject string, err error) error {
-	switch {
-	case errors.Is(err, nats.ErrConnectionClosed):
-		if last := l.conn.LastError(); last != nil {
-			err = last
-		}
-		return connectionError("the connection to NATS was lost", err)
-	case errors.Is(err, nats.ErrMaxPayload):
+	if errors.Is(err, nats.ErrMaxPayload) {
 		err = fmt.Errorf("%w: max_payload is %d bytes", err, l.conn.MaxPayload())
 	}
-	return classify(subject, err)
+	return classify(subject, l.cause(err))
+}
+
+// cause returns err, or why the connection was lost if it was: nats.go's errors do not all wrap that.
+func (l *link) cause(err error) error {
+	if err == nil || !l.conn.IsClosed() {
+		return err
+	}
+	if last := l.conn.LastError(); last != nil {
+		err = last
+	}
+	return connectionError("the connection to NATS was lost", err)
 }
 
 // flush returns once the server has read everything sent so far, and all errors that it reported are in l.refusals. nats.go sets LastError

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -23,9 +22,6 @@ type refusals struct {
 	mu       sync.Mutex // guards what follows
 	seq      int        // of the last report
 	subjects map[string]int
-	unknown  int           // seq of the last refusal of an unknown subject
-	inbox    error         // the subscription that acknowledgements come by was refused
-	inboxAt  time.Time     // when
 	last     error         // of any kind
 	changed  chan struct{} // closed at the next report
 }
@@ -34,26 +30,26 @@ func newRefusals() *refusals {
 	return &refusals{subjects: map[string]int{}, changed: make(chan struct{})}
 }
 
-// report takes an error from nats.go's callback.
-func (r *refusals) report(err error) {
+// report takes an error from nats.go's callback, and reports whether the connection is still of use. It is not if the server refused something
+// else than to publish to a subject that its line names: the subscription that acknowledgements come by, which nats.go makes once. Calls under
+// way learn that from the end of the connection. Nor is it once too many subjects were refused to keep more.
+func (r *refusals) report(err error) (useful bool) {
+	subject := ""
+	if errors.Is(err, nats.ErrPermissionViolation) {
+		if subject = violated(err); subject == "" {
+			return false
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seq++
 	r.last = err
 	close(r.changed)
 	r.changed = make(chan struct{})
-	if !errors.Is(err, nats.ErrPermissionViolation) {
-		return
-	}
-	switch subject, publish := violated(err); {
-	case !publish:
-		r.inbox, r.inboxAt = fmt.Errorf("no acknowledgement can be received: %w", err), time.Now()
-	case subject == "" || len(r.subjects) >= maxRefused:
-		clear(r.subjects)
-		r.unknown = r.seq
-	default:
+	if subject != "" {
 		r.subjects[subject] = r.seq
 	}
+	return len(r.subjects) < maxRefused
 }
 
 // state returns the number of the last report, a channel that is closed at the next one, and the error of the last.
@@ -63,39 +59,21 @@ func (r *refusals) state() (seq int, changed <-chan struct{}, last error) {
 	return r.seq, r.changed, r.last
 }
 
-// since returns an error if subject was refused after the report with the number seq, or if that is not known.
+// since returns an error if subject was refused after the report with the number seq.
 func (r *refusals) since(seq int, subject string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.subjects[subject] > seq || r.unknown > seq {
+	if r.subjects[subject] > seq {
 		return errRefused
 	}
-	return r.inbox
+	return nil
 }
 
-// subscribesAnew is how long after its subscription was refused a connection is given up: nats.go subscribes once, and the right may be there
-// by now.
-const subscribesAnew = 5 * time.Second
-
-// stale reports whether another connection may receive what this one cannot.
-func (r *refusals) stale() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.inbox != nil && time.Since(r.inboxAt) > subscribesAnew
-}
-
-// violated returns the subject of a violation, and whether publishing to it was refused (else subscribing). The
-// server writes: Permissions Violation for Publish to "subject" (client.go, pubPermissionViolation). Servers may
-// append to it.
-func violated(err error) (subject string, publish bool) {
-	_, rest, publish := strings.Cut(err.Error(), `Publish to "`)
-	if !publish {
-		return "", false
-	}
-	quoted, err := strconv.QuotedPrefix(`"` + rest)
-	if err != nil {
-		return "", true
-	}
-	subject, _ = strconv.Unquote(quoted) // QuotedPrefix returned it quoted
-	return subject, true
+// violated returns the subject to which publishing was refused; empty if it was something else, or cannot be read. The server writes:
+// Permissions Violation for Publish to "subject" (client.go, pubPermissionViolation). Servers may append to it.
+func violated(err error) string {
+	_, rest, _ := strings.Cut(err.Error(), `Publish to "`)
+	quoted, _ := strconv.QuotedPrefix(`"` + rest)
+	subject, _ := strconv.Unquote(quoted)
+	return subject
 }

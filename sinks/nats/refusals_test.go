@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -13,20 +12,15 @@ func violation(text string) error {
 }
 
 func TestViolated(t *testing.T) {
-	for _, test := range []struct {
-		text    string
-		subject string
-		publish bool
-	}{
-		{`Publish to "k8s.a.b"`, "k8s.a.b", true},
-		{`Publish to "k8s.\"a\\b"`, `k8s."a\b`, true},
-		{`Publish to "k8s.a" and more`, "k8s.a", true},
-		{`Subscription to "_INBOX.x.*"`, "", false},
-		{`Publish to "cut off`, "", true},
+	for text, subject := range map[string]string{
+		`Publish to "k8s.a.b"`:         "k8s.a.b",
+		`Publish to "k8s.\"a\\b"`:      `k8s."a\b`,
+		`Publish to "k8s.a" and more`:  "k8s.a",
+		`Subscription to "_INBOX.x.*"`: "",
+		`Publish to "cut off`:          "",
 	} {
-		subject, publish := violated(violation(test.text))
-		if subject != test.subject || publish != test.publish {
-			t.Errorf("%s: got %q, %t", test.text, subject, publish)
+		if got := violated(violation(text)); got != subject {
+			t.Errorf("%s: got %q", text, got)
 		}
 	}
 }
@@ -35,7 +29,9 @@ func TestRefusals(t *testing.T) {
 	r := newRefusals()
 	before, changed, _ := r.state()
 	denied := violation(`Publish to "a"`)
-	r.report(denied)
+	if !r.report(denied) {
+		t.Error("want the connection kept")
+	}
 	select {
 	case <-changed:
 	default:
@@ -48,29 +44,15 @@ func TestRefusals(t *testing.T) {
 	if last != denied { //nolint:errorlint // identity
 		t.Errorf("got %v", last)
 	}
-	// When the subject cannot be read, all that are under way are in doubt.
-	unread, _, _ := r.state()
-	r.report(violation(`Publish to "cut off`))
-	if r.since(unread, "never seen") == nil {
-		t.Error("want a subject refused when in doubt")
+	for n := 2; n <= maxRefused; n++ {
+		if useful := r.report(violation(fmt.Sprintf("Publish to \"s%d\"", n))); useful != (n < maxRefused) {
+			t.Errorf("useful after %d subjects: %t", n, useful)
+		}
 	}
-
-	// When too many are denied to remember: likewise.
-	after, _, _ := r.state()
-	for i := range maxRefused + 1 {
-		r.report(violation(fmt.Sprintf("Publish to \"s%d\"", i)))
-	}
-	if r.since(after, "never seen") == nil {
-		t.Error("want a subject refused when in doubt")
-	}
-	now, _, _ = r.state()
-	if r.since(now, "never seen") != nil {
-		t.Error("want a new call not in doubt")
-	}
-
-	r.report(violation(`Subscription to "_INBOX.x.*"`))
-	now, _, _ = r.state()
-	if err := r.since(now, "any"); !errors.Is(err, nats.ErrPermissionViolation) {
-		t.Errorf("without acknowledgements: got %v", err)
+	for _, text := range []string{`Publish to "cut off`, `Subscription to "_INBOX.x.*"`} {
+		r := newRefusals()
+		if useful := r.report(violation(text)); useful || r.last != nil {
+			t.Errorf("%s: useful %t, reported %v; want the connection given up, so that calls under way fail", text, useful, r.last)
+		}
 	}
 }
