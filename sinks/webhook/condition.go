@@ -22,8 +22,11 @@ const (
 // condition is a CEL expression over an answer.
 type condition struct{ program cel.Program }
 
-// newCondition compiles an expression that is true or false.
+// newCondition compiles an expression that is true or false; nil for none.
 func newCondition(text string) (*condition, error) {
+	if text == "" {
+		return nil, nil
+	}
 	env, err := cel.NewEnv(
 		cel.Variable("status", cel.IntType),
 		cel.Variable("headers", cel.MapType(cel.StringType, cel.StringType)),
@@ -45,18 +48,6 @@ func newCondition(text string) (*condition, error) {
 		return nil, err
 	}
 	return &condition{program}, nil
-}
-
-// conditionOf is newCondition, and nil for no expression.
-func conditionOf(key, text string) (*condition, error) {
-	if text == "" {
-		return nil, nil
-	}
-	c, err := newCondition(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", key, err)
-	}
-	return c, nil
 }
 
 // holds returns whether the expression is true of an answer. It returns an error if the expression fails, because the body lacks a member for

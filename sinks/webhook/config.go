@@ -123,10 +123,8 @@ func (c *Config) Validate() []sinks.Fault {
 	faults := sinks.Faults(c.common().Validate())
 	faults.FailIf(c.framing() == framingNone && c.Batch.MaxRecords > 1, "batch.framing", "none sends one record in a request: set batch.maxRecords: 1")
 	for _, expression := range [][2]string{{"success", c.Success}, {"permanent", c.Permanent}} {
-		if expression[1] != "" {
-			_, err := newCondition(expression[1])
-			faults.FailIf(err != nil, expression[0], "%v", err)
-		}
+		_, err := newCondition(expression[1])
+		faults.FailIf(err != nil, expression[0], "%v", err)
 	}
 	target, fault := parseURL(c.URL)
 	faults.FailIf(fault != "", "url", "%s", fault)

@@ -1,8 +1,8 @@
 package webhook
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -124,29 +124,14 @@ func (s *Sink) refusal(resp *http.Response, body []byte, sent []*sinks.Record, c
 	}
 }
 
-// repeats reports whether a piece of text, long enough to be no accident, occurs in what was sent. Every such piece holds a block that
-// begins at a multiple of its length in the body, so only these are looked for: a body of many megabytes is gone through once.
+// repeats reports whether a piece of text, long enough to be no accident, occurs in what was sent. It finds every piece of piece+step-1
+// bytes, and looks for one in step of them only: a body may have megabytes.
 func repeats(text string, sent []*sinks.Record) bool {
-	const piece, block = 16, 8
-	places := map[uint64][]int{} // of each block in the text
-	for at := range max(0, len(text)-block+1) {
-		key := binary.LittleEndian.Uint64([]byte(text[at : at+block]))
-		places[key] = append(places[key], at)
-	}
-	for _, r := range sent {
-		for i := 0; i+block <= len(r.Body); i += block {
-			for _, at := range places[binary.LittleEndian.Uint64(r.Body[i:])] {
-				before, after := 0, block
-				for before < i && before < at && before < piece && r.Body[i-before-1] == text[at-before-1] {
-					before++
-				}
-				for i+after < len(r.Body) && at+after < len(text) && after < piece && r.Body[i+after] == text[at+after] {
-					after++
-				}
-				if before+after >= piece {
-					return true
-				}
-			}
+	const piece, step = 16, 4
+	for at := 0; at+piece <= len(text); at += step {
+		part := []byte(text[at : at+piece])
+		if slices.ContainsFunc(sent, func(r *sinks.Record) bool { return bytes.Contains(r.Body, part) }) {
+			return true
 		}
 	}
 	return false

@@ -32,11 +32,11 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 	if fault != "" {
 		return nil, fmt.Errorf("url: %s", fault)
 	}
-	success, err := conditionOf("success", c.Success)
+	success, err := newCondition(c.Success)
 	if err != nil {
 		return nil, err
 	}
-	permanent, err := conditionOf("permanent", c.Permanent)
+	permanent, err := newCondition(c.Permanent)
 	if err != nil {
 		return nil, err
 	}
