@@ -25,8 +25,7 @@ type Body struct {
 // withBody returns a delta that holds the body of its record, nil if the body is null. Its object is then the body's JSON, and keeps its
 // identity: so the body waits, and is written to the log, as any other object.
 func (c *Change) withBody(ctx context.Context, d *delta.Delta) (*delta.Delta, error) {
-	in := changeMessage{c.shaper.encoder.message(&delta.Entry{Delta: d}), c}
-	raw, err := c.shaper.options.Body.eval(ctx, in)
+	raw, err := c.shaper.options.Body.eval(ctx, c.shaper.encoder.message(&delta.Entry{Delta: d}, &c.meter))
 	if err != nil || raw == nil {
 		return nil, err
 	}
@@ -68,7 +67,7 @@ var ErrNoBody = errors.New("the body is null")
 
 // notice makes the body of a gap or a mark.
 func (e *Encoder) notice(record *sinks.Record, entry *delta.Entry) error {
-	raw, err := e.body.eval(context.Background(), e.message(entry))
+	raw, err := e.body.eval(context.Background(), e.message(entry, &meter{}))
 	switch {
 	case err != nil:
 		return err
@@ -81,32 +80,21 @@ func (e *Encoder) notice(record *sinks.Record, entry *delta.Entry) error {
 
 // message is what the expression of a body sees of a record. It sees the object, and the previous version, as they would be sent.
 type message struct {
+	*meter
 	entry   *delta.Entry
 	encoder *Encoder
 	record  sinks.Record
 }
 
-func (e *Encoder) message(entry *delta.Entry) message {
+func (e *Encoder) message(entry *delta.Entry, steps *meter) message {
 	record, _ := e.record(entry)
-	return message{entry, e, record}
-}
-
-// changeMessage is the message of a change, whose namespace has a budget of steps.
-type changeMessage struct {
-	message
-	change *Change
+	return message{steps, entry, e, record}
 }
 
 var (
 	_ expr.Message = message{}
-	_ expr.Metered = changeMessage{}
+	_ expr.Metered = message{}
 )
-
-// Brief implements [expr.Metered].
-func (m changeMessage) Brief() bool { return m.change.Brief() }
-
-// Spent implements [expr.Metered].
-func (m changeMessage) Spent(steps uint64) { m.change.Spent(steps) }
 
 func (m message) Object() (map[string]any, error) {
 	if m.entry.Delta == nil {

@@ -15,6 +15,7 @@ import (
 // Change is a delta as filters and transforms see it: redacted, and decoded at most once, when something reads its values.
 // One goroutine uses it.
 type Change struct {
+	meter
 	shaper   *Shaper
 	observed *delta.Delta
 	// prepared is observed without managedFields, redacted and enriched; nil until it is needed.
@@ -29,7 +30,6 @@ type Change struct {
 	// unsendable is why only the object's identity may leave, undecided why a filter has no result: either way the change
 	// becomes a dead letter.
 	unsendable, undecided error
-	began                 time.Time // of the last evaluation
 	// trace records for [Shaper.Explain]; nil records nothing.
 	trace *trace
 }
@@ -56,19 +56,6 @@ func changedBy(d *delta.Delta) []map[string]string {
 		managers = append(managers, map[string]string{"manager": m.Manager, "operation": m.Operation, "subresource": m.Subresource, "time": at})
 	}
 	return managers
-}
-
-// Brief implements [expr.Metered].
-func (c *Change) Brief() bool {
-	c.began = time.Now()
-	return c.trace == nil && c.shaper.steps.exhausted(c.observed.Object.Namespace(), c.began)
-}
-
-// Spent implements [expr.Metered].
-func (c *Change) Spent(steps uint64) {
-	if c.trace == nil {
-		c.shaper.steps.spend(c.observed.Object.Namespace(), steps, c.began)
-	}
 }
 
 // Object returns the object, decoded. It must not be modified.
@@ -217,7 +204,7 @@ func (c *Change) transform(ctx context.Context, old bool) (*delta.Object, error)
 	if err != nil {
 		return nil, err
 	}
-	in := versionInput{c, c, content, old}
+	in := versionInput{c, &c.meter, c, content, old}
 	recorded.version(content)
 	for i, transform := range c.shaper.options.Transforms {
 		if err := transform.Apply(ctx, content, in); err != nil {
@@ -240,18 +227,11 @@ func (c *Change) transform(ctx context.Context, old bool) (*delta.Object, error)
 // versionInput is the input of transforms while they change one version of a change's object.
 type versionInput struct {
 	TransformInput // the change, but not as an [expr.Identified]: a transform may have changed the identity
-	change         *Change
-	object         map[string]any
-	old            bool
+	*meter
+	change *Change
+	object map[string]any
+	old    bool
 }
-
-var _ expr.Metered = versionInput{}
-
-// Brief implements [expr.Metered].
-func (v versionInput) Brief() bool { return v.change.Brief() }
-
-// Spent implements [expr.Metered].
-func (v versionInput) Spent(steps uint64) { v.change.Spent(steps) }
 
 func (v versionInput) Object() (map[string]any, error) { return v.object, nil }
 
@@ -274,6 +254,7 @@ func (v versionInput) Type() string {
 var (
 	_ expr.Identified = (*Change)(nil)
 	_ expr.Metered    = (*Change)(nil)
+	_ expr.Metered    = versionInput{}
 )
 
 // Resource is the resource of the object.

@@ -86,7 +86,7 @@ type Shaped struct {
 // let the previous version pass.
 func (s *Shaper) Shape(ctx context.Context, d *delta.Delta, had bool) Shaped {
 	defer s.decoding(d)()
-	c := &Change{shaper: s, observed: d}
+	c := s.change(d)
 	passes, takes := s.applyFilters(c, had)
 	if !takes {
 		return Shaped{Passes: passes, FilteredBy: c.filteredBy}
@@ -98,8 +98,14 @@ func (s *Shaper) Shape(ctx context.Context, d *delta.Delta, had bool) Shaped {
 // Passes reports whether the filters let a delta's object pass.
 func (s *Shaper) Passes(d *delta.Delta) bool {
 	defer s.decoding(d)()
-	passes, _ := s.applyFilters(&Change{shaper: s, observed: d, objectOnly: true}, false)
+	c := s.change(d)
+	c.objectOnly = true
+	passes, _ := s.applyFilters(c, false)
 	return passes
+}
+
+func (s *Shaper) change(d *delta.Delta) *Change {
+	return &Change{meter: meter{budget: &s.steps, namespace: d.Object.Namespace()}, shaper: s, observed: d}
 }
 
 // largeObject is from what size in bytes an object counts as large. Decoded, one can take a hundred times its size, and its

@@ -58,3 +58,23 @@ func (b *stepBudget) spend(namespace string, steps uint64, began time.Time) {
 	}
 	b.spent[namespace] = spentSteps{b.spent[namespace].after(began) + float64(steps), now}
 }
+
+// meter takes the evaluations on one object from the budget of its namespace. The zero value has no bound.
+type meter struct {
+	budget    *stepBudget
+	namespace string
+	began     time.Time // of the last evaluation
+}
+
+// Brief implements [expr.Metered].
+func (m *meter) Brief() bool {
+	m.began = time.Now()
+	return m.budget != nil && m.budget.exhausted(m.namespace, m.began)
+}
+
+// Spent implements [expr.Metered].
+func (m *meter) Spent(steps uint64) {
+	if m.budget != nil {
+		m.budget.spend(m.namespace, steps, m.began)
+	}
+}
