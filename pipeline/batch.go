@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/kubeferry/kubeferry/internal/delta"
@@ -70,7 +71,7 @@ func (p *Pipeline) appendRecord(b *batch, i *item) bool {
 	most := p.options.Limits.MaxBytes
 	if i.stub {
 		size := 2 * i.size // about, with its envelope
-		if !first && (b.bytes+size > most || !p.fits(i.size)) {
+		if !first && (b.bytes+size > most || p.budget.memory+i.size > p.options.MaxBytes) {
 			return false
 		}
 		p.unstub(i)
@@ -83,7 +84,7 @@ func (p *Pipeline) appendRecord(b *batch, i *item) bool {
 			i.err = err
 		}
 		grown := b.bytes + int64(record.Size())
-		if !first && grown > most {
+		if !first && grown > most || i.notice() && b.has(record.Key) {
 			return false
 		}
 		p.budget.encoded += int64(len(arena) - len(b.arena))
@@ -93,4 +94,10 @@ func (p *Pipeline) appendRecord(b *batch, i *item) bool {
 	i.inBatch = true
 	b.items = append(b.items, i)
 	return true
+}
+
+// has reports whether a batch holds a record with a key. Those of one object do. But the gaps and marks of a collection have one key, and are
+// different objects to the scheduler: if one fails, the sink holds back those behind it, and they would count as failed, too.
+func (b *batch) has(key string) bool {
+	return slices.ContainsFunc(b.records, func(r sinks.Record) bool { return r.Key == key })
 }

@@ -167,8 +167,6 @@ func (p *Pipeline) fitsBuffer(size int64) bool {
 	return (p.budget.buffered == 0 || buffered <= maxBuffered) && p.log.bytes+buffered <= p.options.MaxDiskBytes
 }
 
-func (p *Pipeline) fits(size int64) bool { return p.budget.memory+size <= p.options.MaxBytes }
-
 // sizeOf returns what an item of so many bytes counts: at most three quarters of the bound, so that a larger one is admitted while
 // at most a quarter is in use. Records that the sink refuses may occupy that much for long.
 func (p *Pipeline) sizeOf(size int64) int64 {

@@ -198,8 +198,7 @@ type Stats struct {
 	LogBytes int64  `json:"logBytes"`
 	// Oldest is when the oldest unsettled change was observed; zero if there is none.
 	Oldest time.Time `json:"oldest,omitzero"`
-	// Available is false while the sink is away, since AwaySince.
-	Available bool      `json:"-"`
+	// AwaySince is zero while the sink is available.
 	AwaySince time.Time `json:"awaySince,omitzero"`
 	// LastError is the text of the last failure, also after later successes.
 	LastError string `json:"lastError,omitempty"`
@@ -218,7 +217,7 @@ func (p *Pipeline) Stats() Stats {
 	defer p.mu.Unlock()
 	s := Stats{
 		Counts: p.counts, Bytes: p.budget.memory + p.budget.buffered, OnDisk: p.log.behind, LogBytes: p.log.bytes,
-		Available: p.awaySince.IsZero(), AwaySince: p.awaySince, LastError: p.lastErr,
+		AwaySince: p.awaySince, LastError: p.lastErr,
 	}
 	s.Dead, s.filteredBy, s.watches = maps.Clone(s.Dead), slices.Clone(s.filteredBy), nil
 	for _, f := range p.log.flows {

@@ -714,7 +714,7 @@ func TestOneRefusedObjectInAQuietCluster(t *testing.T) {
 		mustTake(t, p, change(t, "bad-1", 1))
 		mustTake(t, p, change(t, "good-1", 1))
 		time.Sleep(time.Hour)
-		if s := p.Stats(); !s.Available {
+		if s := p.Stats(); !s.AwaySince.IsZero() {
 			sink.mu.Lock()
 			t.Errorf("the sink is blamed after %d calls: %s", sink.calls, s.LastError)
 			sink.mu.Unlock()

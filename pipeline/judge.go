@@ -19,7 +19,6 @@ func (p *Pipeline) judge(b *batch, errs []*sinks.Error, cancelled bool) {
 	for n, err := range errs {
 		b.attempts = append(b.attempts, b.items[n].Attempts)
 		results[n] = result(b.items[n], err, cancelled)
-		results[n].Behind = b.behindAFailure(errs, n)
 		if err != nil && !cancelled && !b.items[n].needsLetter() {
 			p.metrics.errors.WithLabelValues(string(err.Reason)).Inc()
 			p.lastErr = err.Error()
@@ -89,17 +88,4 @@ func (p *Pipeline) refuseMarks(b *batch, errs []*sinks.Error) {
 // an object lead to `_`, so it may be the only record that fails like that.
 func noPlace(err *sinks.Error) bool {
 	return err != nil && (err.Reason == sinks.ReasonNotFound || err.Reason == sinks.ReasonUnauthorized)
-}
-
-// behindAFailure reports whether a sink may have held a gap or a mark back behind one of the same collection that failed.
-func (b *batch) behindAFailure(errs []*sinks.Error, n int) bool {
-	if !b.items[n].notice() {
-		return false
-	}
-	for before := range n {
-		if errs[before] != nil && b.records[before].Key == b.records[n].Key {
-			return true
-		}
-	}
-	return false
 }

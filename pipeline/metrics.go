@@ -82,7 +82,7 @@ func (p *Pipeline) collect(metrics chan<- prometheus.Metric) {
 	}
 	s := p.Stats()
 	available, oldest := 0.0, 0.0
-	if s.Available {
+	if s.AwaySince.IsZero() {
 		available = 1
 	}
 	if !s.Oldest.IsZero() {

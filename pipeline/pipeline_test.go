@@ -58,10 +58,10 @@ func TestOutageIsProbedAndSurvived(t *testing.T) {
 			mustTake(t, p, change(t, fmt.Sprint("pod-", object), version))
 		}
 	}
-	eventually(t, "the sink counts as away, and is probed", func() bool { return !p.Stats().Available && probes.Load() >= 3 })
+	eventually(t, "the sink counts as away, and is probed", func() bool { return !p.Stats().AwaySince.IsZero() && probes.Load() >= 3 })
 	sink.set(nil)
 	drain(t, p)
-	if s := p.Stats(); !s.Available || s.Delivered != 250 {
+	if s := p.Stats(); !s.AwaySince.IsZero() || s.Delivered != 250 {
 		t.Errorf("got %+v", s)
 	}
 	checkOrder(t, sink.storedIDs())
@@ -119,7 +119,7 @@ func TestPoisonedRecordStopsOnlyItsObject(t *testing.T) {
 			}
 			mustTake(t, p, change(t, "poison", 2))
 			eventually(t, "all others are delivered", func() bool { return p.Stats().Delivered == others })
-			eventually(t, "the sink is available", func() bool { return p.Stats().Available })
+			eventually(t, "the sink is available", func() bool { return p.Stats().AwaySince.IsZero() })
 			sink.set(nil)
 			drain(t, p)
 			checkOrder(t, sink.storedIDs())
@@ -174,7 +174,7 @@ func TestRunOfPermanents(t *testing.T) {
 	for n := range 100 {
 		mustTake(t, p, change(t, fmt.Sprint("pod-", n), 1))
 	}
-	eventually(t, "the sink counts as away", func() bool { return !p.Stats().Available })
+	eventually(t, "the sink counts as away", func() bool { return !p.Stats().AwaySince.IsZero() })
 	sink.set(nil)
 	drain(t, p)
 	if n := len(dead.ids()); n > 10 {
@@ -295,18 +295,21 @@ func TestGapHoldsNothingBack(t *testing.T) {
 	}
 }
 
-// A gap that the sink held back behind a refused one of another watch was not tried: it is no dead letter.
+// A gap that waits behind a refused one of another watch was not tried, and is no dead letter: no call has both, so that the sink has nothing to
+// hold back.
 func TestGapBehindARefusedOneOfItsResource(t *testing.T) {
 	sink, dead := &script{}, &letters{}
-	var tried sync.Once
 	both := false
-	sink.set(func(_ int, batch []sinks.Record) (err error) {
-		tried.Do(func() {
-			if both = len(batch) == 3 && batch[0].Key == batch[2].Key; both {
-				err = &sinks.BatchError{Errs: []error{sinks.Permanent(sinks.ReasonRejected, errDown), nil, sinks.Transient(sinks.ReasonRejected, errDown)}}
+	sink.set(func(_ int, batch []sinks.Record) error {
+		errs, keys := make([]error, len(batch)), map[string]bool{}
+		for n, r := range batch {
+			both = both || keys[r.Key]
+			keys[r.Key] = true
+			if strings.Contains(r.ID, "w1") {
+				errs[n] = sinks.Permanent(sinks.ReasonRejected, errDown)
 			}
-		})
-		return err
+		}
+		return sinks.Result(errs)
 	})
 	p := start(t, sink, dead, func(o *Options) { o.Retry.Attempts, o.Limits.MaxRecords, o.Limits.Linger = 1, 3, time.Second })
 	for _, watch := range []string{"w1", "w2"} {
@@ -318,7 +321,7 @@ func TestGapBehindARefusedOneOfItsResource(t *testing.T) {
 		}
 	}
 	drain(t, p)
-	if ids := dead.ids(); !both || len(ids) != 1 || !strings.Contains(ids[0], "w1") {
+	if ids := dead.ids(); both || len(ids) != 1 || !strings.Contains(ids[0], "w1") {
 		t.Errorf("together: %t, dead letters: %v", both, ids)
 	}
 }
@@ -414,7 +417,7 @@ func TestPoisonedRecordAtLowTraffic(t *testing.T) {
 		eventually(t, fmt.Sprintf("good record %d is delivered", n+1), func() bool { return p.Stats().Delivered == uint64(n+1) })
 	}
 	for n := 5; n < 25; n++ {
-		if !p.Stats().Available {
+		if !p.Stats().AwaySince.IsZero() {
 			t.Fatalf("the sink counts as away before good record %d", n+1)
 		}
 		mustTake(t, p, change(t, "good", n+1))

@@ -22,8 +22,6 @@ type Result struct {
 	Verdict Verdict
 	// RetryAfter is the delay that the sink requested, of a record that Failed; 0 if it did not.
 	RetryAfter time.Duration
-	// Behind is set if the sink did not try the record, since one before it failed.
-	Behind bool
 }
 
 // Outcome is what becomes of a record.
@@ -84,7 +82,7 @@ func (s *Scheduler) Judge(b *Batch, results []Result, took time.Duration, now ti
 				b.Outcomes[n] = Delivered
 				o.flow.delivered = now
 			case waits:
-			case r.Verdict == Unsendable, r.Verdict == Refused && s.refuse(i, now), r.Verdict == Failed && !r.Behind && s.attempt(b, o, i, now):
+			case r.Verdict == Unsendable, r.Verdict == Refused && s.refuse(i, now), r.Verdict == Failed && s.attempt(b, o, i, now):
 				b.Outcomes[n] = Letter
 				if i.Attempts == 0 {
 					i.Attempts, i.Failed = 1, now

@@ -205,7 +205,7 @@ func (h *health) status(rates bool) (s status) {
 	}
 	for _, p := range running.pipelines {
 		one := pipelineStatus{Name: p.Name(), Sink: p.SinkName(), Stats: p.Stats()}
-		if one.State = "available"; !one.Available {
+		if one.State = "available"; !one.AwaySince.IsZero() {
 			one.State = "away"
 		}
 		s.Pipelines = append(s.Pipelines, one)
@@ -253,7 +253,7 @@ func problems(s *status) []string {
 	}
 	for _, p := range s.Pipelines {
 		switch {
-		case !p.Available:
+		case !p.AwaySince.IsZero():
 			add("pipeline %q: sink %s fails: %s", p.Name, p.Sink, p.LastError)
 		case !p.Oldest.IsZero() && s.Now.Sub(p.Oldest) > oldAfter:
 			add("pipeline %q: a change has waited for %v", p.Name, s.Now.Sub(p.Oldest).Truncate(time.Minute))
