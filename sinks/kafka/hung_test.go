@@ -95,7 +95,7 @@ func TestLeaderThatHangs(t *testing.T) {
 		}
 		l.hangs.Store(false)
 		time.Sleep(trialInterval)
-		if _, failed, took := deliver(); took > 0 || failed > 30 { // a trial, and what comes beside it
+		if _, failed, took := deliver(); took > 0 { // a trial; what comes beside it fails
 			t.Errorf("%d failed in %v", failed, took)
 		}
 		if _, failed, took := deliver(); failed > 0 || took > 0 {
