@@ -23,7 +23,7 @@ func NewMove(from, to Path) (Move, error) {
 	switch {
 	case slices.Equal(from.steps, to.steps):
 		return Move{}, errors.New("both are the same place")
-	case !allNames(from.Tail(m.common).steps) || !allNames(to.Tail(m.common).steps):
+	case !from.Tail(m.common).namesOnly() || !to.Tail(m.common).namesOnly():
 		return Move{}, errors.New("up to the last [*] or index both must be the same, as in spec.containers[*].env: spec.containers[*].environment")
 	case m.common == from.Len() || m.common == to.Len():
 		return Move{}, errors.New("one is inside the other")

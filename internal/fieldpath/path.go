@@ -54,34 +54,13 @@ func (p Path) Join(q Path) Path { return Path{steps: slices.Concat(p.steps, q.st
 // Tail returns the path without its first n steps.
 func (p Path) Tail(n int) Path { return Path{steps: p.steps[n:]} }
 
-// allNames reports whether steps have names only, and so at most one match.
-func allNames(steps []Step) bool {
-	return !slices.ContainsFunc(steps, func(s Step) bool { return s.Kind != Name })
+// Has reports whether a step of the path is of a kind.
+func (p Path) Has(kind Kind) bool {
+	return slices.ContainsFunc(p.steps, func(s Step) bool { return s.Kind == kind })
 }
 
-// Covers reports whether p covers q: every place that q can match is also one that p can match, or is inside one.
-func (p Path) Covers(q Path) bool {
-	if len(p.steps) > len(q.steps) {
-		return false
-	}
-	for i, step := range p.steps {
-		if step != q.steps[i] && step.Kind != Every {
-			return false
-		}
-	}
-	return true
-}
-
-// Meets reports whether p and q can meet: both can match the same place, or one of them a place inside a match of the other.
-func (p Path) Meets(q Path) bool {
-	for i := range min(len(p.steps), len(q.steps)) {
-		a, b := p.steps[i], q.steps[i]
-		if a != b && a.Kind != Every && b.Kind != Every {
-			return false
-		}
-	}
-	return true
-}
+// namesOnly reports whether the path has at most one match, in which no step depends on the place of an item.
+func (p Path) namesOnly() bool { return !p.Has(Index) && !p.Has(Every) }
 
 // String returns the path in the notation that [Parse] reads. Equal paths have equal texts.
 func (p Path) String() string {

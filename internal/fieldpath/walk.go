@@ -86,7 +86,7 @@ func (w walker) at(p place) error {
 	}
 	value := p.value()
 	if value == nil && w.create {
-		if !allNames(rest) {
+		if !(Path{rest}).namesOnly() {
 			return nil
 		}
 		value = map[string]any{}

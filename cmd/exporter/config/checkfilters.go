@@ -24,8 +24,6 @@ func (v *validator) filters(p *Pipeline, at string) {
 		case conditions > 1:
 			v.fault(path, "has %d keys; a filter has one: write one entry for each", conditions)
 		}
-		v.notEmpty(path+".types", len(filter.Types))
-		v.notEmpty(path+".changed", len(filter.Changed))
 		for j, changed := range filter.Changed {
 			v.knownPath(changed.Path, index(path+".changed", j))
 		}

@@ -40,7 +40,6 @@ func (v *validator) pipelines() {
 			v.fault(index("sources", i), "%d pipelines take from it; at most %d can: make another source of the same resources", taking, MaxPipelines)
 		}
 	}
-	v.notEmpty("enrichment.resources", len(v.config.Enrichment.Resources))
 	for i, r := range v.config.Enrichment.Resources {
 		path := index("enrichment.resources", i)
 		switch first := slices.Index(v.config.Enrichment.Resources, r); {
@@ -64,47 +63,36 @@ func (v *validator) pipelines() {
 // pipelineSources resolves the sources of p, filling in the default, and compares what they watch.
 func (v *validator) pipelineSources(p *Pipeline, at string) {
 	at += ".sources"
-	var taken []int // indices into the configuration's sources
-	switch {
-	case len(p.Sources) == 0 && v.has(at):
-		v.fault(at, "must not be empty; without the key, the pipeline takes every source")
-		return
-	case len(p.Sources) == 0:
-		for i := range v.config.Sources {
-			p.Sources = append(p.Sources, v.config.Sources[i].Name)
-			taken = append(taken, i)
-		}
-	default:
-		for i, text := range p.Sources {
-			if slices.Index(p.Sources, text) < i {
-				v.fault(index(at, i), "%s is in this list already", v.shown(index(at, i)))
-				continue
-			}
-			if j := v.refer(index(at, i), text, "sources", v.sourceNames); j >= 0 {
-				taken = append(taken, j)
-			}
+	for i, text := range p.Sources {
+		if slices.Index(p.Sources, text) < i {
+			v.fault(index(at, i), "%s is in this list already", v.shown(index(at, i)))
+		} else {
+			v.refer(index(at, i), text, "sources", v.sourceNames)
 		}
 	}
-	v.overlaps(at, taken)
-	v.secrets(p, at, taken)
+	if !v.has(at) {
+		for _, s := range v.config.Sources {
+			p.Sources = append(p.Sources, s.Name)
+		}
+	}
+	for _, pair := range v.config.Overlaps(p) {
+		first, second := pair[0], pair[1]
+		if first.Source != second.Source { // that is a fault of the source
+			v.fault(at, "%s of %q and %s of %q take the same objects: a pipeline takes every source unless it lists some, and a source leaves out what its exclude names",
+				v.shown(index(index("sources", first.Source)+".resources", first.Resource)), v.sourceNames[first.Source].shown,
+				v.shown(index(index("sources", second.Source)+".resources", second.Resource)), v.sourceNames[second.Source].shown)
+		}
+	}
+	v.twoNames(p, at)
+	v.secrets(p, at)
 }
 
-// overlaps looks for objects that would reach a pipeline twice: through two sources, or under two names in the API.
-func (v *validator) overlaps(at string, taken []int) {
-	through := map[schema.GroupVersionResource]int{} // the first source that has it
+// twoNames warns about objects that a pipeline takes under two names in the API.
+func (v *validator) twoNames(p *Pipeline, at string) {
 	names := map[schema.GroupResource]schema.GroupVersionResource{}
-	for _, source := range taken {
-		for i, resource := range v.config.Sources[source].Resources {
-			first, ok := through[resource]
-			switch {
-			case !ok:
-				through[resource] = source
-				v.overlapsWildcard(at, taken, source, i)
-			case first != source && resource.Resource != "": // else it could not be read
-				v.fault(at, "%s comes through both %q and %q; a pipeline takes every source unless it lists some",
-					v.shown(index(index("sources", source)+".resources", i)), v.sourceNames[first].shown, v.sourceNames[source].shown)
-			}
-			if delta.IsWildcard(resource) {
+	for _, source := range v.config.Sources {
+		for _, resource := range source.Resources {
+			if delta.IsWildcard(resource) || !slices.Contains(p.Sources, source.Name) {
 				continue
 			}
 			objects := resource.GroupResource()
@@ -121,35 +109,14 @@ func (v *validator) overlaps(at string, taken []int) {
 	}
 }
 
-// overlapsWildcard looks for sources before another one that take the same objects as one of its resources, where one of the two is a wildcard.
-func (v *validator) overlapsWildcard(at string, taken []int, source, i int) {
-	one := &v.config.Sources[source]
-	resource := one.Resources[i]
-	named := func(r schema.GroupVersionResource) bool { return r.Version == "" && !delta.IsWildcard(r) } // not known of which group it is
-	for _, first := range taken[:slices.Index(taken, source)] {
-		other := &v.config.Sources[first]
-		for j, r := range other.Resources {
-			if r.Group != resource.Group || named(r) || named(resource) || !delta.IsWildcard(r) && !delta.IsWildcard(resource) ||
-				slices.Contains(one.Excluded(), r.GroupResource()) || slices.Contains(other.Excluded(), resource.GroupResource()) {
-				continue
-			}
-			v.fault(at, "%s of %q and %s of %q take the same objects: a pipeline takes every source unless it lists some, and a source leaves out what its exclude names",
-				v.shown(index(index("sources", first)+".resources", j)), v.sourceNames[first].shown,
-				v.shown(index(index("sources", source)+".resources", i)), v.sourceNames[source].shown)
-		}
-	}
-}
-
 // secrets warns about Secrets that a pipeline takes.
-func (v *validator) secrets(p *Pipeline, at string, taken []int) {
+func (v *validator) secrets(p *Pipeline, at string) {
 	pipeline := parent(at)
-	takes := slices.ContainsFunc(taken, func(i int) bool {
-		if v.config.Sources[i].Takes(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}) {
-			return true
-		}
-		return slices.ContainsFunc(v.config.Sources[i].Resources, func(r schema.GroupVersionResource) bool {
-			return r.Version == "" && (r.Resource == "secrets" || r.Resource == "secret")
-		})
+	takes := slices.ContainsFunc(v.config.Sources, func(s Source) bool {
+		return slices.Contains(p.Sources, s.Name) && (s.Takes(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}) ||
+			slices.ContainsFunc(s.Resources, func(r schema.GroupVersionResource) bool {
+				return r.Version == "" && (r.Resource == "secrets" || r.Resource == "secret")
+			}))
 	})
 	switch {
 	case !p.RedactSecrets && takes:

@@ -21,7 +21,6 @@ func (v *validator) sources() {
 }
 
 func (v *validator) source(s *Source, at string) {
-	v.notEmpty(at+".resources", len(s.Resources))
 	if s.Check != 0 && s.Check < time.Minute {
 		v.fault(at+".check", "must be at least a minute, or 0 for never")
 	}
@@ -36,8 +35,11 @@ func (v *validator) source(s *Source, at string) {
 	v.wildcards(s, at)
 	v.namespaces(s.Namespaces.Namespaces, at+".namespaces")
 	if selector := at + ".namespaces.selector"; v.has(selector) {
-		v.notEmpty(selector, len(s.Namespaces.Selector))
-		if _, err := labels.Parse(s.Namespaces.Selector); err != nil {
+		_, err := labels.Parse(s.Namespaces.Selector)
+		switch {
+		case s.Namespaces.Selector == "":
+			v.fault(selector, "must not be empty")
+		case err != nil:
 			v.fault(selector, "not a label selector such as team=shop,stage!=test%s", v.detail(selector, err))
 		}
 	}
@@ -57,7 +59,6 @@ func (v *validator) wildcards(s *Source, at string) {
 			v.fault(index(at+".resources", i), "takes the same objects as %s: leave one out", v.shown(index(at+".resources", first)))
 		}
 	}
-	v.notEmpty(at+".exclude", len(s.Exclude))
 	for i, excluded := range s.Excluded() {
 		place := index(at+".exclude", i)
 		all := func(r schema.GroupVersionResource) bool { return delta.IsWildcard(r) && r.Group == excluded.Group }
@@ -88,7 +89,6 @@ func (v *validator) namespaces(n delta.Namespaces, at string) {
 		path  string
 		globs []string
 	}{{at + ".include", n.Include}, {at + ".exclude", n.Exclude}} {
-		v.notEmpty(list.path, len(list.globs))
 		for i, glob := range list.globs {
 			v.glob(glob, index(list.path, i))
 		}

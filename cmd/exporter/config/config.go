@@ -124,15 +124,7 @@ type Filter struct {
 // ChangedPath is a path, or * for the path without a step.
 type ChangedPath struct{ fieldpath.Path }
 
-// UnmarshalText reads a path.
-func (p *ChangedPath) UnmarshalText(text []byte) error {
-	if string(text) == "*" {
-		return nil
-	}
-	return p.Path.UnmarshalText(text)
-}
-
-// String is the text that UnmarshalText reads.
+// String is the text in the file.
 func (p ChangedPath) String() string {
 	if p.Len() == 0 {
 		return "*"

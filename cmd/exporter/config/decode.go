@@ -1,7 +1,6 @@
 package config
 
 import (
-	"encoding"
 	"fmt"
 	"reflect"
 	"slices"
@@ -41,26 +40,27 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		d.sink(n, path, v.Addr().Interface().(*Sink))
 		return
 	}
-	if isScalar(v.Type()) {
-		d.scalar(n, path, v, enum)
+	if s, ok := scalarOf(v.Type()); ok {
+		d.scalar(n, path, v, s, enum)
 		return
 	}
-	if into, ok := v.Addr().Interface().(entryDecoder); ok {
-		if d.is(n, path, yaml.MappingNode, v.Type()) {
-			for _, e := range n.entries {
-				into.entry(d, e, join(path, e.key))
-			}
-		}
-		return
-	}
-	if n.isNull() && (v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[delta.Namespaces]() || v.Type() == reflect.TypeFor[SourceNamespaces]()) {
-		// Taken as no key at all, an empty tls: would mean plaintext. A namespaces: or sources: of which every line is commented out
+	nothing := v.Kind() == reflect.Slice && v.Len() == 0 && n.kind != yaml.ScalarNode && len(n.items)+len(n.entries) == 0
+	if nothing || n.isNull() && (v.Kind() != reflect.Struct || v.Type() == reflect.TypeFor[delta.Namespaces]() || v.Type() == reflect.TypeFor[SourceNamespaces]()) {
+		// A list of nothing means something only where it replaces a default. Taken as no key at all, an empty tls: would mean plaintext. A namespaces: or sources: of which every line is commented out
 		// would select everything.
 		advice := "fill it in"
 		if v.Kind() == reflect.Pointer && !needsKeys(v.Type().Elem()) {
 			advice = fmt.Sprintf("write %s: {} to use it with its defaults", strings.TrimPrefix(lastStep(path), "."))
 		}
 		d.faults.addBroken(n, path, "is empty: %s, or remove the key", advice)
+		return
+	}
+	if into, ok := v.Addr().Interface().(entryDecoder); ok {
+		if d.is(n, path, yaml.MappingNode) {
+			for _, e := range n.entries {
+				into.entry(d, e, join(path, e.key))
+			}
+		}
 		return
 	}
 	switch v.Kind() {
@@ -74,15 +74,15 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		d.value(n, path, v.Elem(), enum)
 	case reflect.Struct:
 		// A null that comes here is a section without keys.
-		if n.isNull() || d.is(n, path, yaml.MappingNode, v.Type()) {
+		if n.isNull() || d.is(n, path, yaml.MappingNode) {
 			d.structure(n, path, v)
 		}
 	case reflect.Slice:
-		if d.is(n, path, yaml.SequenceNode, v.Type()) {
+		if d.is(n, path, yaml.SequenceNode) {
 			d.list(n, path, v, enum)
 		}
 	case reflect.Map:
-		if d.is(n, path, yaml.MappingNode, v.Type()) {
+		if d.is(n, path, yaml.MappingNode) {
 			d.mapping(n, path, v)
 		}
 	default:
@@ -95,9 +95,10 @@ func needsKeys(section reflect.Type) bool {
 	return section == reflect.TypeFor[delta.Namespaces]() || slices.ContainsFunc(fieldsOf(section), func(f field) bool { return f.required })
 }
 
-func (d *decoder) is(n *node, path string, kind yaml.Kind, t reflect.Type) bool {
+// is reports whether n is a list, or a mapping, as it must be.
+func (d *decoder) is(n *node, path string, kind yaml.Kind) bool {
 	if n.kind != kind {
-		d.faults.addBroken(n, path, "must be %s, not %s", typeNoun(t), nodeNoun(n))
+		d.faults.addBroken(n, path, "must be %s, not %s", nodeNoun(&node{kind: kind}), nodeNoun(n))
 	}
 	return n.kind == kind
 }
@@ -172,16 +173,4 @@ func newValue(t reflect.Type) reflect.Value {
 		d.setDefaults()
 	}
 	return v.Elem()
-}
-
-// isScalar reports whether a value of type t is written as a scalar.
-func isScalar(t reflect.Type) bool {
-	switch t.Kind() {
-	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
-		return true
-	case reflect.Pointer: // nil if the key is absent
-		return false
-	default:
-		return t == resourceType || reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
-	}
 }

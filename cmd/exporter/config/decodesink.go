@@ -11,7 +11,7 @@ import (
 
 // sink decodes {name: x, <kind>: {...}}.
 func (d *decoder) sink(n *node, path string, s *Sink) {
-	if !d.is(n, path, yaml.MappingNode, reflect.TypeFor[Sink]()) {
+	if !d.is(n, path, yaml.MappingNode) {
 		return
 	}
 	var names, found []string

@@ -35,11 +35,12 @@ type schemaWriter struct{ kinds []sinks.Kind }
 // value is the schema of what can be decoded into v; the defaults are what v holds.
 func (s schemaWriter) value(v reflect.Value, enum []string) jsonSchema {
 	t := v.Type()
+	if scalar, ok := scalarOf(t); ok {
+		return scalarSchema(scalar, enum)
+	}
 	switch {
 	case t == reflect.TypeFor[Sink]():
 		return s.sink()
-	case isScalar(t):
-		return scalarSchema(t, enum)
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[entryDecoder]()):
 		return jsonSchema{"type": "object", "minProperties": 1, "additionalProperties": jsonSchema{"type": "string"}}
 	}
@@ -56,7 +57,11 @@ func (s schemaWriter) value(v reflect.Value, enum []string) jsonSchema {
 		}
 		return schema
 	case reflect.Slice:
-		return jsonSchema{"type": "array", "items": s.value(newValue(t.Elem()), enum)}
+		list := jsonSchema{"type": "array", "items": s.value(newValue(t.Elem()), enum)}
+		if v.Len() == 0 {
+			list["minItems"] = 1 // see decoder.value
+		}
+		return list
 	case reflect.Map:
 		return jsonSchema{"type": "object", "additionalProperties": s.value(newValue(t.Elem()), nil)}
 	case reflect.Struct:
@@ -80,9 +85,6 @@ func (s schemaWriter) structure(v reflect.Value) jsonSchema {
 		}
 		if key.required {
 			required = append(required, key.name)
-			if value.Kind() == reflect.Slice {
-				property["minItems"] = 1
-			}
 		}
 		properties[key.name] = property
 	}
@@ -124,31 +126,15 @@ func (s schemaWriter) sink() jsonSchema {
 }
 
 // scalarSchema accepts a ${…} wherever the value is not text anyway.
-func scalarSchema(t reflect.Type, enum []string) jsonSchema {
-	expansion := jsonSchema{"type": "string", "pattern": `\$\{`}
-	var exact []jsonSchema
-	switch {
-	case len(enum) > 0:
+func scalarSchema(s scalar, enum []string) jsonSchema {
+	exact := s.schema
+	if len(enum) > 0 {
 		exact = []jsonSchema{{"enum": enum}}
-	case t == durationType:
-		exact = []jsonSchema{
-			{"type": "string", "pattern": `^(0|[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$`},
-			{"const": 0},
-		}
-	case t == bytesType:
-		exact = []jsonSchema{{"type": "string", "pattern": sizePattern.String()}, {"type": "integer", "minimum": 0}}
-	case t == resourceType:
-		return jsonSchema{"type": "string", "pattern": `^([^/ ]+/)?[^/ ]+/[^/ ]+$|^([a-z][a-z0-9-]*|\*\.[a-z0-9-]+)(\.[a-z0-9.-]+)?$|\$\{`, "examples": []string{"apps/v1/deployments", "v1/pods", "apps/*"}}
-	case t.Kind() == reflect.Bool:
-		exact = []jsonSchema{{"type": "boolean"}}
-	case t.Kind() == reflect.Float64:
-		exact = []jsonSchema{{"type": "number"}}
-	case isNumber(t):
-		exact = []jsonSchema{{"type": "integer"}}
-	default:
-		return jsonSchema{"type": "string"}
 	}
-	return jsonSchema{"anyOf": append(exact, expansion)}
+	if only := exact[0]; len(only) == 1 && only["type"] == "string" {
+		return only
+	}
+	return jsonSchema{"anyOf": append(exact, jsonSchema{"type": "string", "pattern": `\$\{`})}
 }
 
 // defaultOf is the value of v as the file would have it; nil for nothing.
@@ -166,9 +152,11 @@ func defaultOf(v reflect.Value) any {
 			names = append(names, delta.ResourceName(v.Index(i).Interface().(schema.GroupVersionResource)))
 		}
 		return names
-	case isScalar(v.Type()), v.Kind() == reflect.Slice && v.Len() > 0 && v.Type().Elem().Kind() == reflect.String:
+	case v.Kind() == reflect.Slice && v.Len() > 0 && v.Type().Elem().Kind() == reflect.String:
 		return v.Interface()
-	default:
-		return nil
 	}
+	if _, ok := scalarOf(v.Type()); ok {
+		return v.Interface()
+	}
+	return nil
 }

@@ -1,37 +1,10 @@
 package config
 
 import (
-	"reflect"
 	"strconv"
 
 	"gopkg.in/yaml.v3"
 )
-
-// typeNoun describes what the file must hold for a value of type t.
-func typeNoun(t reflect.Type) string {
-	switch {
-	case t == durationType:
-		return "a duration such as 5s or 100ms"
-	case t == bytesType:
-		return "a size such as 64Mi"
-	case t == pathType, t == reflect.TypeFor[ChangedPath]():
-		return "a path such as spec.template"
-	case t == resourceType:
-		return "a resource such as apps/v1/deployments"
-	case t.Kind() == reflect.Slice && !reflect.PointerTo(t).Implements(reflect.TypeFor[entryDecoder]()):
-		return "a list"
-	case t.Kind() == reflect.Bool:
-		return "true or false"
-	case t.Kind() == reflect.Float64:
-		return "a number"
-	case isNumber(t):
-		return "a whole number"
-	case isScalar(t):
-		return "a string"
-	default:
-		return "a mapping"
-	}
-}
 
 // nodeNoun describes what the file holds.
 func nodeNoun(n *node) string {

@@ -27,9 +27,8 @@ type name struct {
 	shown string
 }
 
-// names checks the names in a list of size sources, pipelines or sinks, and that there are some.
+// names checks the names in a list of size sources, pipelines or sinks.
 func (v *validator) names(section string, size int) []name {
-	v.notEmpty(section, size)
 	names := make([]name, size)
 	lines := map[string]int{}
 	for i := range names {

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"encoding"
 	"fmt"
 	"math"
 	"reflect"
@@ -20,21 +19,95 @@ import (
 	"github.com/kubeferry/kubeferry/sinks"
 )
 
+// scalar is a type whose values are scalars in the file.
+type scalar struct {
+	noun string   // what the file must hold
+	tags []string // for what YAML may take it
+	// parse returns a value that can be converted to the type. Its error may hold the text.
+	parse func(text string) (any, error)
+	// explains is set if the error of parse says what is wrong.
+	explains bool
+	schema   []jsonSchema // what it can be beside a text with ${…}
+}
+
 var (
 	durationType = reflect.TypeFor[time.Duration]()
 	bytesType    = reflect.TypeFor[sinks.Bytes]()
 	resourceType = reflect.TypeFor[schema.GroupVersionResource]()
-	pathType     = reflect.TypeFor[fieldpath.Path]()
 )
+
+// scalarOf returns how values of a type are written, and false if these are no scalars.
+func scalarOf(t reflect.Type) (scalar, bool) {
+	text, number := []string{"!!str"}, []string{"!!int", "!!float"}
+	path := scalar{noun: "a path such as spec.template", tags: text, explains: true, schema: []jsonSchema{{"type": "string"}}}
+	switch {
+	case t == durationType:
+		return scalar{
+			noun: "a duration such as 5s or 100ms", tags: text,
+			parse: func(text string) (any, error) { return time.ParseDuration(text) },
+			schema: []jsonSchema{
+				{"type": "string", "pattern": `^(0|[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$`},
+				{"const": 0},
+			},
+		}, true
+	case t == bytesType:
+		return scalar{
+			noun: "a size such as 64Mi", tags: slices.Concat(text, number), parse: parseBytes,
+			schema: []jsonSchema{{"type": "string", "pattern": sizePattern.String()}, {"type": "integer", "minimum": 0}},
+		}, true
+	case t == resourceType:
+		return scalar{
+			noun: "a resource such as apps/v1/deployments", tags: text, parse: parseResource, explains: true,
+			schema: []jsonSchema{{"type": "string", "pattern": `^([^/ ]+/)?[^/ ]+/[^/ ]+$|^([a-z][a-z0-9-]*|\*\.[a-z0-9-]+)(\.[a-z0-9.-]+)?$`, "examples": []string{"apps/v1/deployments", "v1/pods", "apps/*"}}},
+		}, true
+	case t == reflect.TypeFor[fieldpath.Path]():
+		path.parse = func(text string) (any, error) { return fieldpath.Parse(text) }
+		return path, true
+	case t == reflect.TypeFor[ChangedPath]():
+		path.parse = func(text string) (any, error) {
+			if text == "*" {
+				return ChangedPath{}, nil
+			}
+			parsed, err := fieldpath.Parse(text)
+			return ChangedPath{parsed}, err
+		}
+		return path, true
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return scalar{
+			noun: "true or false", tags: []string{"!!bool"}, schema: []jsonSchema{{"type": "boolean"}},
+			parse: func(text string) (any, error) { return strconv.ParseBool(text) },
+		}, true
+	case reflect.Float64:
+		return scalar{
+			noun: "a number", tags: number, schema: []jsonSchema{{"type": "number"}},
+			parse: func(text string) (any, error) { return strconv.ParseFloat(text, 64) },
+		}, true
+	case reflect.Int, reflect.Int64:
+		return scalar{
+			noun: "a whole number", tags: number, schema: []jsonSchema{{"type": "integer"}},
+			parse: func(text string) (any, error) { return strconv.ParseInt(text, 10, t.Bits()) },
+		}, true
+	case reflect.String:
+		return scalar{
+			noun: "a string", tags: text, schema: []jsonSchema{{"type": "string"}},
+			parse: func(text string) (any, error) { return text, nil },
+		}, true
+	default:
+		return scalar{}, false
+	}
+}
 
 // scalar decodes n. Text that came from outside the file is read as the type of v. Text in the file must have that type in YAML: a password
 // 0123 would be a number, and a topic 2026-01-01 a time.
-func (d *decoder) scalar(n *node, path string, v reflect.Value, enum []string) {
-	t := v.Type()
+func (d *decoder) scalar(n *node, path string, v reflect.Value, s scalar, enum []string) {
 	if err := d.expand(n); err != nil {
 		d.faults.addBroken(n, path, "%v", err)
 		return
 	}
+	isDuration := v.Type() == durationType
+	fits := slices.Contains(s.tags, n.tag) || slices.Contains(enum, n.text) || isDuration && n.text == "0"
 	switch {
 	case n.missing != nil:
 		d.warnings.report(Fault{
@@ -42,126 +115,62 @@ func (d *decoder) scalar(n *node, path string, v reflect.Value, enum []string) {
 			Message: fmt.Sprintf("not checked: %v", n.missing), Unset: true,
 		})
 		d.faults.setBroken(path)
-		if t.Kind() == reflect.String && len(enum) == 0 {
+		if v.Kind() == reflect.String && len(enum) == 0 {
 			v.SetString(n.text) // what is beside it may need it not to be empty
 		}
 	case n.isNull():
 		d.faults.addBroken(n, path, "has no value")
-	case n.kind != yaml.ScalarNode || !n.expanded && !tagFits(n, t) && !slices.Contains(enum, n.text):
-		d.faults.addBroken(n, path, "must be %s, not %s%s", typeNoun(t), nodeNoun(n), scalarHint(n, t))
+	case n.kind != yaml.ScalarNode || !n.expanded && !fits:
+		hint := ""
+		switch {
+		case n.kind != yaml.ScalarNode:
+		case isDuration && strings.Contains("!!int !!float", n.tag):
+			hint = fmt.Sprintf("; is it %ss?", n.text)
+		case v.Kind() == reflect.String:
+			hint = "; put it in quotes"
+		}
+		d.faults.addBroken(n, path, "must be %s, not %s%s", s.noun, nodeNoun(n), hint)
 	case len(enum) > 0 && !slices.Contains(enum, n.text):
 		d.faults.addBroken(n, path, "must be one of %s, not %s", strings.Join(enum, ", "), shown(n))
 	default:
-		if err := set(v, n.text); err != nil {
-			d.faults.addBroken(n, path, "%s", setFault(n, t, err))
+		value, err := s.parse(n.text)
+		switch {
+		case err == nil:
+			v.Set(reflect.ValueOf(value).Convert(v.Type()))
+		case n.expanded:
+			d.faults.addBroken(n, path, "must be %s, and the value of %s is not", s.noun, n.raw)
+		case s.explains:
+			d.faults.addBroken(n, path, "%v", err)
+		default:
+			d.faults.addBroken(n, path, "must be %s, not %s", s.noun, shown(n))
 		}
 	}
-}
-
-// tagFits reports whether YAML takes n for what t needs.
-func tagFits(n *node, t reflect.Type) bool {
-	switch {
-	case t == durationType && n.text == "0":
-		return true
-	case n.tag == "!!int" || n.tag == "!!float":
-		return t == bytesType || isNumber(t)
-	case t.Kind() == reflect.Bool:
-		return n.tag == "!!bool"
-	default:
-		return n.tag == "!!str" && !isNumber(t)
-	}
-}
-
-func scalarHint(n *node, t reflect.Type) string {
-	switch {
-	case n.kind != yaml.ScalarNode:
-		return ""
-	case t == durationType && (n.tag == "!!int" || n.tag == "!!float"):
-		return fmt.Sprintf("; is it %ss?", n.text)
-	case t.Kind() == reflect.String:
-		return "; put it in quotes"
-	default:
-		return ""
-	}
-}
-
-// setFault describes an error of set.
-func setFault(n *node, t reflect.Type, err error) string {
-	switch {
-	case n.expanded:
-		return fmt.Sprintf("must be %s, and the value of %s is not", typeNoun(t), n.raw)
-	case t == resourceType, t == pathType, t == reflect.TypeFor[ChangedPath]():
-		return err.Error()
-	default:
-		return fmt.Sprintf("must be %s, not %s", typeNoun(t), shown(n))
-	}
-}
-
-func isNumber(t reflect.Type) bool {
-	return t != durationType && t != bytesType && (t.Kind() == reflect.Int || t.Kind() == reflect.Int64 || t.Kind() == reflect.Float64)
 }
 
 // kubectlName is a name of a resource that only the API server can resolve: deploy, widgets.example.com.
 var kubectlName = regexp.MustCompile(`^[a-z][a-z0-9-]*(\.[a-z0-9.-]+)?$`)
 
-// set parses text into v. Its error may hold the text.
-func set(v reflect.Value, text string) error {
-	switch v.Type() {
-	case durationType:
-		duration, err := time.ParseDuration(text)
-		v.SetInt(int64(duration))
-		return err
-	case bytesType:
-		size, err := parseBytes(text)
-		v.SetInt(size)
-		return err
-	case resourceType:
-		if all, ok := delta.ParseWildcard(text); ok {
-			v.Set(reflect.ValueOf(all))
-			return nil
-		}
-		gvr, err := delta.ParseResource(text)
-		if err != nil && kubectlName.MatchString(text) {
-			gvr, err = schema.GroupVersionResource{Resource: text}, nil
-		}
-		v.Set(reflect.ValueOf(gvr))
-		return err
+func parseResource(text string) (any, error) {
+	if all, ok := delta.ParseWildcard(text); ok {
+		return all, nil
 	}
-	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
-		return u.UnmarshalText([]byte(text))
+	gvr, err := delta.ParseResource(text)
+	if err != nil && kubectlName.MatchString(text) {
+		return schema.GroupVersionResource{Resource: text}, nil
 	}
-	switch {
-	case v.Kind() == reflect.String:
-		v.SetString(text)
-	case v.Kind() == reflect.Bool:
-		value, err := strconv.ParseBool(text)
-		v.SetBool(value)
-		return err
-	case v.CanFloat():
-		number, err := strconv.ParseFloat(text, 64)
-		v.SetFloat(number)
-		return err
-	case v.CanInt():
-		number, err := strconv.ParseInt(text, 10, v.Type().Bits())
-		v.SetInt(number)
-		return err
-	}
-	return nil
+	return gvr, err
 }
 
 // A quantity without the fractions below 1 and the exponents that a size does not need.
 var sizePattern = regexp.MustCompile(`^\d{1,18}(\.\d{1,9})?([KMGTPE]i|[kMGTPE])?$`)
 
-func parseBytes(text string) (int64, error) {
+func parseBytes(text string) (any, error) {
 	if !sizePattern.MatchString(text) {
-		return 0, strconv.ErrSyntax
+		return nil, strconv.ErrSyntax
 	}
 	quantity, err := resource.ParseQuantity(text)
-	if err != nil {
-		return 0, err
+	if err == nil && quantity.Cmp(*resource.NewQuantity(math.MaxInt64, resource.BinarySI)) >= 0 {
+		err = strconv.ErrRange
 	}
-	if quantity.Cmp(*resource.NewQuantity(math.MaxInt64, resource.BinarySI)) >= 0 {
-		return 0, strconv.ErrRange
-	}
-	return quantity.Value(), nil
+	return quantity.Value(), err
 }

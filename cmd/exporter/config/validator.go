@@ -52,13 +52,6 @@ func (v *validator) present(path string) bool {
 // keys returns how many keys the mapping at path has.
 func (v *validator) keys(path string) int { return len(v.decode.at(path).entries) }
 
-// notEmpty checks that the value at path, if there is one, holds something.
-func (v *validator) notEmpty(path string, size int) {
-	if v.has(path) && size == 0 {
-		v.fault(path, "must not be empty")
-	}
-}
-
 // text returns the scalar at path as the file has it, or "" if it came from outside the file and must not be shown.
 func (v *validator) text(path string) string {
 	if n := v.decode.at(path); !n.expanded {

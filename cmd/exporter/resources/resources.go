@@ -113,24 +113,12 @@ func (c *Catalog) Resolve(loaded *config.Config) error {
 		}
 	}
 	for _, p := range loaded.Pipelines {
-		taken := map[schema.GroupVersionResource]bool{}
-		for _, s := range loaded.Sources {
-			for _, r := range s.Resources {
-				if slices.Contains(p.Sources, s.Name) && (taken[r] || otherTakes(loaded, &p, &s, r)) {
-					return fmt.Errorf("pipeline %q takes %s twice, under two names", p.Name, delta.ResourceName(r))
-				}
-				taken[r] = taken[r] || slices.Contains(p.Sources, s.Name)
-			}
+		if pairs := loaded.Overlaps(&p); len(pairs) > 0 {
+			second := pairs[0][1]
+			return fmt.Errorf("pipeline %q takes %s twice, under two names", p.Name, delta.ResourceName(loaded.Sources[second.Source].Resources[second.Resource]))
 		}
 	}
 	return nil
-}
-
-// otherTakes reports whether a wildcard of another source of a pipeline stands for a resource.
-func otherTakes(loaded *config.Config, p *config.Pipeline, s *config.Source, r schema.GroupVersionResource) bool {
-	return slices.ContainsFunc(loaded.Sources, func(other config.Source) bool {
-		return other.Name != s.Name && slices.Contains(p.Sources, other.Name) && other.Takes(r)
-	})
 }
 
 // Options are what a configured source watches.

@@ -203,10 +203,14 @@ func (o *Options) parse(namespaced, others []string) (*config.Config, error) {
 			})
 		}
 	}
+	pipeline := map[string]any{"name": "tail", "format": "json", "sink": "tail"}
+	if len(filters) > 0 {
+		pipeline["filters"] = filters
+	}
 	text, err := yaml.Marshal(map[string]any{
 		"cluster":   "tail",
 		"sources":   sources,
-		"pipelines": []any{map[string]any{"name": "tail", "filters": filters, "format": "json", "sink": "tail"}},
+		"pipelines": []any{pipeline},
 		"sinks":     []any{map[string]any{"name": "tail", "stdout": map[string]any{}}},
 	})
 	if err != nil {
