@@ -19,8 +19,8 @@ import (
 // the overload, since most of an object is dyn. That is too late, and too little. With cel-go's own limit of a million steps and an object of
 // 170 KB, text.replace("a", text) allocated 2.4 GB, and a regular expression from the object took more than 15 s.
 //
-// So calls have a price by what they go through (costs). The calls whose cost or result may be far larger than their arguments do not run if
-// their price alone is over the limit (guard).
+// So calls have a cost by what they go through (costs). The calls whose cost or result may be far larger than their arguments have a price.
+// They do not run if it alone is over the limit (guard).
 
 // costs implements [cost.ActualCostEstimator] for the calls that cel-go has no model of, or one that only counts the items of a list, and not
 // what is in them.
@@ -32,9 +32,10 @@ func newCosts() costs { return costs{cost.StandardOverloadTrackers()} }
 
 // CallCost implements [cost.ActualCostEstimator].
 func (c costs) CallCost(function, overload string, args []ref.Val, _ ref.Val) *uint64 {
-	steps := uint64(price(function, args))
-	switch {
-	case steps > 0:
+	var steps uint64
+	switch price := priceOf(function); {
+	case price != nil:
+		steps = uint64(price(args))
 	case c.models[overload] != nil:
 		return nil
 	default:
@@ -60,33 +61,22 @@ func sizePrice(function string, args []ref.Val) int {
 	return total
 }
 
-// guarded reports whether the cost or the result of a function may be far larger than its arguments.
-func guarded(function string) bool {
-	switch function {
-	case operators.Equals, operators.NotEquals, operators.In, operators.OldIn, // a list may hold one list many times
-		"sets.contains", "sets.equivalent", "sets.intersects", "hasAll", "hasAny", "hasOnly", "hasExactly", "distinct",
-		"sort", "@sortByAssociatedKeys", "indexOf", "lastIndexOf", "join", "replace", "flatten", "format", overloads.Matches, "find", "findAll":
-		return true
-	default:
-		return false
-	}
-}
-
-// guard makes guarded calls run only if their price is not over the limit. cel-go charges the price in either case, and so stops the
+// guard makes calls that have a price run only if it is not over the limit. cel-go charges the price in either case, and so stops the
 // evaluation if it is.
 func guard(env *cel.Env, limit int) interpreter.InterpretableDecoratorV2 {
 	return func(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 		call, ok := node.(interpreter.InterpretableCall)
-		if !ok || !guarded(call.Function()) {
+		if !ok || priceOf(call.Function()) == nil {
 			return node, nil
 		}
+		price := priceOf(call.Function())
 		run, err := implementation(env, call.Function(), len(call.Args()))
 		if err != nil {
 			return nil, err
 		}
 		// Without the name of an overload, CallCost has the price.
 		return interpreter.NewCall(call.ID(), call.Function(), "", call.Args(), func(args ...ref.Val) ref.Val {
-			if price(call.Function(), args) > limit {
+			if price(args) > limit {
 				return types.NewErr("too expensive")
 			}
 			return run(args...)
@@ -120,31 +110,29 @@ func implementation(env *cel.Env, function string, args int) (functions.Function
 	return nil, fmt.Errorf("the function %s has no implementation", function)
 }
 
-// price returns what a call takes in steps, or 0 for a function that has no price here.
-func price(function string, args []ref.Val) int {
+// priceOf returns what computes the steps that calls of a function take, or nil for a function that has no price.
+func priceOf(function string) func(args []ref.Val) int {
 	switch function {
-	case operators.Equals, operators.NotEquals:
-		return equalPrice(args)
+	case operators.Equals, operators.NotEquals: // a list may hold one list many times
+		return equalPrice
 	case operators.In, operators.OldIn:
-		return searchPrice(args[1], args[0])
+		return func(args []ref.Val) int { return searchPrice(args[1], args[0]) }
 	case "indexOf", "lastIndexOf":
-		return searchPrice(args[0], args[1])
-	case "sets.contains", "sets.equivalent", "sets.intersects", "hasAll", "hasAny", "hasOnly", "hasExactly":
-		return deepSize(args[0], comparedBytes) * (1 + size(args[1]))
-	case "distinct":
-		return deepSize(args[0], comparedBytes) * (1 + size(args[0]))
+		return func(args []ref.Val) int { return searchPrice(args[0], args[1]) }
+	case "sets.contains", "sets.equivalent", "sets.intersects", "hasAll", "hasAny", "hasOnly", "hasExactly", "distinct": // each item with each
+		return func(args []ref.Val) int { return deepSize(args[0], comparedBytes) * (1 + size(args[len(args)-1])) }
 	case "sort", "@sortByAssociatedKeys":
-		return passPrice(args) * bits.Len(uint(size(args[0])))
+		return func(args []ref.Val) int { return passPrice(args) * bits.Len(uint(1+size(args[0]))) }
 	case "min", "max", "isSorted", "sum", "flatten", "format":
-		return passPrice(args)
+		return passPrice
 	case "join":
-		return joinPrice(args)
+		return joinPrice
 	case "replace":
-		return replacePrice(args)
+		return replacePrice
 	case overloads.Matches, "find", "findAll":
-		return regexPrice(args)
+		return regexPrice
 	default:
-		return 0
+		return nil
 	}
 }
 
