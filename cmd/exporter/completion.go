@@ -10,16 +10,6 @@ import (
 	"github.com/kubeferry/kubeferry/cmd/exporter/tail"
 )
 
-// completePipelines has the shell complete --pipeline with the pipelines of the configuration.
-func completePipelines(command *cobra.Command, file *string) {
-	complete(command, "pipeline", file, (*config.Config).PipelineNames)
-}
-
-// completeResources has the shell complete --resource with the resources of the configuration.
-func completeResources(command *cobra.Command, file *string) {
-	complete(command, "resource", file, (*config.Config).ResourceNames)
-}
-
 // completionTimeout bounds how long a shell waits for the API server.
 const completionTimeout = 3 * time.Second
 
@@ -36,15 +26,24 @@ func completeServed(kubeconfig, kubeContext *string) cobra.CompletionFunc {
 	}
 }
 
-func complete(command *cobra.Command, flag string, file *string, values func(*config.Config) []string) {
-	err := command.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+// completeConfigured has the shell complete --pipeline and --resource with what the configuration has.
+func completeConfigured(command *cobra.Command, file *string) {
+	for flag, values := range map[string]func(*config.Config) []string{
+		"pipeline": (*config.Config).PipelineNames, "resource": (*config.Config).ResourceNames,
+	} {
+		if command.Flags().Lookup(flag) != nil {
+			_ = command.RegisterFlagCompletionFunc(flag, configured(file, values)) // the command has the flag
+		}
+	}
+}
+
+// configured has the shell complete with values of the configuration.
+func configured(file *string, values func(*config.Config) []string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		loaded, _, err := config.Load(*file, config.Options{Kinds: kinds(), AllowUnset: true})
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		return values(loaded), cobra.ShellCompDirectiveNoFileComp
-	})
-	if err != nil {
-		panic(err) // the command has the flag
 	}
 }

@@ -58,8 +58,7 @@ With --exit-code, it exits with 1 if nothing would be sent. It exits with 2 if t
 	f.StringVar(&options.Resource, "resource", "", "the `resource` of the objects, where it cannot be guessed from the kind: example.com/v1/mice")
 	f.StringVarP(&options.Output, "output", "o", "text", "text, or json: one value for each object")
 	f.BoolVar(&options.ExitCode, "exit-code", false, "exit 1 if nothing would be sent")
-	completePipelines(command, &file)
-	completeResources(command, &file)
+	completeConfigured(command, &file)
 	return command
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -48,13 +47,13 @@ It exits with 1 if something could not be delivered.`,
 			return replay.Run(command.Context(), replay.Options{
 				Config: loaded, Path: letters, Input: command.InOrStdin(), Pipeline: only, Discard: discard, UserAgent: app.UserAgent(versionName()),
 				Letters: command.OutOrStdout(), Summary: command.ErrOrStderr(),
-				Logger: slog.New(slog.NewTextHandler(command.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+				Logger: warnings(command),
 			})
 		},
 	}
 	addConfigFlag(command, &file)
 	command.Flags().StringVar(&only, "pipeline", "", "replay the letters of this pipeline only; the others stay")
 	command.Flags().BoolVar(&discard, "discard", false, "print and remove the letters in stateDir that no replay can send")
-	completePipelines(command, &file)
+	completeConfigured(command, &file)
 	return command
 }

@@ -28,12 +28,9 @@ It exits with 1 if a record became a dead letter. If you interrupt it, the snaps
 again.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			loaded, err := loadQuietly(file)
+			loaded, err := loadWithState(file)
 			if err != nil {
 				return err
-			}
-			if loaded.StateDir == "" {
-				return errors.New("the configuration has no stateDir; the command needs the socket in it")
 			}
 			request.StateDir = loaded.StateDir
 			out := &snapshotProgress{out: command.OutOrStdout(), terminal: isTerminal(command.OutOrStdout())}
@@ -50,8 +47,7 @@ again.`,
 	command.Flags().StringVar(&request.Source, "source", "", "only of this source")
 	command.Flags().StringVar(&request.Resource, "resource", "", "only of this resource, by a name that kubectl takes")
 	_ = command.MarkFlagRequired("pipeline") // it exists
-	completePipelines(command, &file)
-	completeResources(command, &file)
+	completeConfigured(command, &file)
 	return command
 }
 

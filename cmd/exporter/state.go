@@ -41,15 +41,11 @@ func newStateShow() *cobra.Command {
 		Short: "Show which cluster the state belongs to, and what waits in it",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			loaded, err := loadQuietly(file)
+			loaded, err := loadWithState(file)
 			if err != nil {
 				return err
 			}
-			dir, err := stateDir(loaded, file)
-			if err != nil {
-				return err
-			}
-			found, err := app.SummarizeState(command.Context(), dir, reportTo(command))
+			found, err := app.SummarizeState(command.Context(), loaded.StateDir, reportTo(command))
 			if err != nil {
 				return &app.FailureError{Err: err}
 			}
@@ -85,18 +81,14 @@ to delete what waits for a configured pipeline.
 With replicas, run it where the leader runs: the others copy its state. If all replicas are stopped, run it on the directory of each.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			loaded, err := loadQuietly(file)
+			loaded, err := loadWithState(file)
 			if err != nil {
 				return err
 			}
-			if slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return p.Name == name }) {
+			if slices.Contains(loaded.PipelineNames(), name) {
 				return fmt.Errorf("pipeline %q is configured: remove it from %s first", name, file)
 			}
-			dir, err := stateDir(loaded, file)
-			if err != nil {
-				return err
-			}
-			entries, err := app.DropLog(command.Context(), dir, name, reportTo(command))
+			entries, err := app.DropLog(command.Context(), loaded.StateDir, name, reportTo(command))
 			if err != nil {
 				return &app.FailureError{Err: err}
 			}
@@ -142,15 +134,19 @@ func loadQuietly(file string) (*config.Config, error) {
 	return loaded, err
 }
 
-// stateDir returns the state directory of a configuration, which must be there.
-func stateDir(loaded *config.Config, file string) (string, error) {
+// loadWithState loads a configuration whose state directory the command needs.
+func loadWithState(file string) (*config.Config, error) {
+	loaded, err := loadQuietly(file)
+	if err != nil {
+		return nil, err
+	}
 	if loaded.StateDir == "" {
-		return "", fmt.Errorf("%s has no stateDir", file)
+		return nil, fmt.Errorf("%s has no stateDir; the command needs what is in it", file)
 	}
 	if _, err := os.Stat(loaded.StateDir); errors.Is(err, fs.ErrNotExist) {
-		return "", &app.FailureError{Err: err}
+		return nil, &app.FailureError{Err: err}
 	}
-	return loaded.StateDir, nil
+	return loaded, nil
 }
 
 func reportTo(command *cobra.Command) func(message string, err error) {

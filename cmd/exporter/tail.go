@@ -83,7 +83,7 @@ a MODIFIED shows the object instead of the difference.`,
 	f.StringVarP(&file, "config", "c", "", "show what a pipeline of this configuration `file` would send")
 	f.StringVar(&options.Pipeline, "pipeline", "", "the `name` of that pipeline, where there are several")
 	addClusterFlags(command, &kubeconfig, &kubeContext)
-	completePipelines(command, &file)
+	completeConfigured(command, &file)
 	command.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 	for _, flag := range []string{"namespace", "all-namespaces", "selector", "field-selector", "filter", "types"} {
 		command.MarkFlagsMutuallyExclusive("config", flag)

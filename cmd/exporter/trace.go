@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
@@ -30,22 +28,18 @@ Resources have the names that kubectl takes. Write NAME for an object without a 
   kubeferry trace -c kubeferry.yaml widgets.example.com shop/a -o json | jq '.pipelines[] | {pipeline, state, why}'`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(command *cobra.Command, args []string) error {
-			loaded, err := loadQuietly(file)
+			loaded, err := loadWithState(file)
 			if err != nil {
 				return err
-			}
-			if loaded.StateDir == "" {
-				return errors.New("the configuration has no stateDir; the command needs the socket in it")
 			}
 			options.StateDir, options.Resource, options.Object = loaded.StateDir, args[0], args[1]
 			return trace.Run(command.Context(), options, command.OutOrStdout())
 		},
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			loaded, _, err := config.Load(file, config.Options{Kinds: kinds(), AllowUnset: true})
-			if err != nil || len(args) > 0 {
+		ValidArgsFunction: func(command *cobra.Command, args []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return loaded.ResourceNames(), cobra.ShellCompDirectiveNoFileComp
+			return configured(&file, (*config.Config).ResourceNames)(command, args, text)
 		},
 	}
 	addConfigFlag(command, &file)

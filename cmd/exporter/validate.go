@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 
@@ -63,7 +62,7 @@ elsewhere.`,
 			if err != nil {
 				return err
 			}
-			return app.Connect(command.Context(), loaded, cluster, versionName(), command.OutOrStdout(), warnings(command.ErrOrStderr()))
+			return app.Connect(command.Context(), loaded, cluster, versionName(), command.OutOrStdout(), warnings(command))
 		},
 	}
 	addConfigFlag(command, &file)
@@ -76,13 +75,8 @@ elsewhere.`,
 }
 
 // warnings returns a logger for what sinks report beside an error, of a stream that loses records for example.
-func warnings(w io.Writer) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-		if len(groups) == 0 && a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
+func warnings(command *cobra.Command) *slog.Logger {
+	return app.NewLogger(config.Log{Level: "warn", Format: "text"}, command.ErrOrStderr())
 }
 
 func addConfigFlag(command *cobra.Command, file *string) {

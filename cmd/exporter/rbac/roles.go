@@ -18,37 +18,11 @@ type Grant struct {
 	Namespace, ServiceAccount string
 }
 
-type manifest struct {
-	APIVersion string       `yaml:"apiVersion"`
-	Kind       string       `yaml:"kind"`
-	Metadata   metadata     `yaml:"metadata"`
-	Rules      []policyRule `yaml:"rules,omitempty"`
-	RoleRef    *roleRef     `yaml:"roleRef,omitempty"`
-	Subjects   []subject    `yaml:"subjects,omitempty"`
-}
-
-type metadata struct {
-	Name      string `yaml:"name"`
-	Namespace string `yaml:"namespace,omitempty"`
-}
-
 type policyRule struct {
 	APIGroups     []string `yaml:"apiGroups,flow"`
 	Resources     []string `yaml:"resources,flow"`
 	ResourceNames []string `yaml:"resourceNames,flow,omitempty"`
 	Verbs         []string `yaml:"verbs,flow"`
-}
-
-type roleRef struct {
-	APIGroup string `yaml:"apiGroup"`
-	Kind     string `yaml:"kind"`
-	Name     string `yaml:"name"`
-}
-
-type subject struct {
-	Kind      string `yaml:"kind"`
-	Name      string `yaml:"name"`
-	Namespace string `yaml:"namespace"`
 }
 
 // Write writes rules, sorted as [Needed] returns them, as YAML for `kubectl apply`: a ClusterRole, or a Role for each
@@ -67,16 +41,18 @@ func Write(out io.Writer, rules []Rule, grant Grant) error {
 		if namespace == "" {
 			kind = "ClusterRole"
 		}
-		role := manifest{
-			APIVersion: "rbac.authorization.k8s.io/v1", Kind: kind,
-			Metadata: metadata{grant.Name, namespace}, Rules: policyRules(rules[:n]),
+		metadata := map[string]string{"name": grant.Name}
+		if namespace != "" {
+			metadata["namespace"] = namespace
 		}
-		binding := manifest{
-			APIVersion: "rbac.authorization.k8s.io/v1", Kind: kind + "Binding", Metadata: metadata{grant.Name, namespace},
-			RoleRef:  &roleRef{"rbac.authorization.k8s.io", kind, grant.Name},
-			Subjects: []subject{{"ServiceAccount", grant.ServiceAccount, grant.Namespace}},
+		role := map[string]any{"kind": kind, "rules": policyRules(rules[:n])}
+		binding := map[string]any{
+			"kind":     kind + "Binding",
+			"roleRef":  map[string]string{"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": grant.Name},
+			"subjects": []map[string]string{{"kind": "ServiceAccount", "name": grant.ServiceAccount, "namespace": grant.Namespace}},
 		}
-		for _, m := range []manifest{role, binding} {
+		for _, m := range []map[string]any{role, binding} {
+			m["apiVersion"], m["metadata"] = "rbac.authorization.k8s.io/v1", metadata
 			if err := encoder.Encode(m); err != nil {
 				return err
 			}

@@ -38,7 +38,7 @@ func Describe(object map[string]any) string {
 // Difference lists the fields that differ. The resource version always does; counters, times and the annotation of kubectl apply, which
 // change with something else, are left out, unless they are all there is.
 func Difference(before, after map[string]any) string {
-	was, is := maps.Collect(leaves(before)), maps.Collect(leaves(after))
+	was, is := leaves(before), leaves(after)
 	paths := maps.Clone(was)
 	maps.Copy(paths, is)
 	var parts, minor []string
@@ -122,30 +122,26 @@ func short(path string) string {
 	return path[strings.LastIndex(path[:opened], ".")+1:]
 }
 
-// leaves yields the paths of an object's scalars with their values as text.
-func leaves(object map[string]any) func(yield func(string, string) bool) {
-	return func(yield func(string, string) bool) { walk("", object, yield) }
+// leaves returns the paths of an object's scalars with their values as text.
+func leaves(object map[string]any) map[string]string {
+	found := map[string]string{}
+	addLeaves(found, "", object)
+	return found
 }
 
-func walk(path string, value any, yield func(string, string) bool) bool {
+func addLeaves(found map[string]string, path string, value any) {
 	switch value := value.(type) {
 	case map[string]any:
 		for key, v := range value {
-			if !walk(strings.TrimPrefix(path+"."+key, "."), v, yield) {
-				return false
-			}
+			addLeaves(found, strings.TrimPrefix(path+"."+key, "."), v)
 		}
-		return true
 	case []any:
 		names := itemNames(value)
 		for n, v := range value {
-			if !walk(path+"["+names[n]+"]", v, yield) {
-				return false
-			}
+			addLeaves(found, path+"["+names[n]+"]", v)
 		}
-		return true
 	default:
-		return yield(path, fmt.Sprint(value))
+		found[path] = fmt.Sprint(value)
 	}
 }
 
