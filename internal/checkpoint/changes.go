@@ -4,58 +4,85 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 // Changes are puts and removes of keys, encoded. To apply them twice is the same as once, and they do not depend on what is
 // there.
 type Changes []byte
 
-// What a change does. Each is a byte, followed by byte strings, each with its length before it. A bucket that does not exist is made.
+// What a change does. Each is a byte, followed by byte strings, each with its length before it.
 const (
-	changeTop    = 'T' // the name of a bucket at the top of the file: what follows is about it
-	changeInto   = 'I' // the name of a bucket in the one before: what follows is about it
+	changeInto   = 'I' // the name of a bucket, which is made if it does not exist: what follows is about it
 	changePut    = 'P' // key, value
 	changeRemove = 'R' // key
-	changeDrop   = 'D' // the name of a bucket in it
+	changeDrop   = 'D' // the name of a bucket, which need not exist
 )
 
 // chunkSize is how long a chunk of changes is before the next one begins.
 const chunkSize = 1 << 20
 
-// recorder collects what a commit changes. A nil recorder collects nothing.
+// recorder writes what a commit changes, and collects it for standbys if keeps is set.
 type recorder struct {
+	tx     *bolt.Tx
+	keeps  bool
 	chunks []Changes
 	chunk  Changes
 	inside *bucket // that chunk is about at its end
 }
 
-// of returns a bucket at the top of the file, which must exist.
-func (r *recorder) of(tx *bolt.Tx, name []byte) *bucket {
-	return &bucket{Bucket: tx.Bucket(name), path: [][]byte{name}, to: r}
+// bucket returns a bucket, and makes it if it does not exist.
+func (r *recorder) bucket(name string) (*bucket, error) {
+	found, err := r.tx.CreateBucketIfNotExists([]byte(name))
+	if err != nil {
+		return nil, err
+	}
+	b := &bucket{Bucket: found, name: name, to: r}
+	r.enter(b) // also if it exists: a commit that failed may have made it on disk, and not at the standbys
+	return b, nil
 }
 
-func (r *recorder) add(b *bucket, kind byte, fields ...[]byte) {
-	if r == nil {
+// existing returns a bucket; nil if it does not exist.
+func (r *recorder) existing(name string) *bucket {
+	if found := r.tx.Bucket([]byte(name)); found != nil {
+		return &bucket{Bucket: found, name: name, to: r}
+	}
+	return nil
+}
+
+// drop deletes a bucket, if it exists: a commit that failed may have deleted it on disk, and not at the standbys.
+func (r *recorder) drop(name string) error {
+	r.add(changeDrop, []byte(name))
+	return dropBucket(r.tx, []byte(name))
+}
+
+func dropBucket(tx *bolt.Tx, name []byte) error {
+	if err := tx.DeleteBucket(name); !errors.Is(err, bolterrors.ErrBucketNotFound) {
+		return err
+	}
+	return nil
+}
+
+func (r *recorder) add(kind byte, fields ...[]byte) {
+	if !r.keeps {
 		return
 	}
-	r.enter(b)
 	r.chunk = append(r.chunk, kind)
 	for _, field := range fields {
 		r.chunk = appendBytes(r.chunk, field)
-	}
-	if len(r.chunk) >= chunkSize {
-		r.end()
 	}
 }
 
 // enter makes a bucket the one that what follows is about.
 func (r *recorder) enter(b *bucket) {
-	if r != nil && r.inside != b {
+	if len(r.chunk) >= chunkSize {
+		r.end()
+	}
+	if r.inside != b {
 		r.inside = b
-		r.chunk = appendEnter(r.chunk, b.path)
+		r.add(changeInto, []byte(b.name))
 	}
 }
 
@@ -67,17 +94,6 @@ func (r *recorder) end() []Changes {
 	return r.chunks
 }
 
-func appendEnter(c Changes, path [][]byte) Changes {
-	for n, name := range path {
-		kind := byte(changeInto)
-		if n == 0 {
-			kind = changeTop
-		}
-		c = appendBytes(append(c, kind), name)
-	}
-	return c
-}
-
 func appendBytes(c Changes, b []byte) Changes {
 	return append(binary.AppendUvarint(c, uint64(len(b))), b...)
 }
@@ -85,49 +101,21 @@ func appendBytes(c Changes, b []byte) Changes {
 // bucket is a bbolt bucket whose changes are recorded.
 type bucket struct {
 	*bolt.Bucket
-	path [][]byte
+	name string
 	to   *recorder
 }
 
-func (b *bucket) child(name []byte, found *bolt.Bucket) *bucket {
-	return &bucket{Bucket: found, path: append(slices.Clip(b.path), name), to: b.to}
-}
-
-// Put is bbolt's, as are the others.
+// Put is bbolt's, as is Delete.
 func (b *bucket) Put(key, value []byte) error {
-	b.to.add(b, changePut, key, value)
+	b.to.enter(b)
+	b.to.add(changePut, key, value)
 	return b.Bucket.Put(key, value)
 }
 
 func (b *bucket) Delete(key []byte) error {
-	b.to.add(b, changeRemove, key)
+	b.to.enter(b)
+	b.to.add(changeRemove, key)
 	return b.Bucket.Delete(key)
-}
-
-func (b *bucket) DeleteBucket(name []byte) error {
-	b.to.add(b, changeDrop, name)
-	if b.Bucket.Bucket(name) == nil { // dropped by a commit that failed, and is on disk all the same
-		return nil
-	}
-	return b.Bucket.DeleteBucket(name)
-}
-
-func (b *bucket) CreateBucketIfNotExists(name []byte) (*bucket, error) {
-	found, err := b.Bucket.CreateBucketIfNotExists(name)
-	if err != nil {
-		return nil, err
-	}
-	child := b.child(name, found)
-	b.to.enter(child) // also one that is there: a commit that failed may have made it on disk, and not at the standbys
-	return child, nil
-}
-
-// in returns the bucket of that name, nil if there is none.
-func (b *bucket) in(name []byte) *bucket {
-	if found := b.Bucket.Bucket(name); found != nil {
-		return b.child(name, found)
-	}
-	return nil
 }
 
 var errChanges = errors.New("malformed changes of a state file")
@@ -141,30 +129,27 @@ func (c Changes) apply(tx *bolt.Tx) error {
 		if kind == changePut {
 			value = in.bytes()
 		}
-		if in.bad || inside == nil && kind != changeTop {
+		if in.bad || inside == nil && (kind == changePut || kind == changeRemove) {
 			return errChanges
 		}
 		var err error
 		switch kind {
-		case changeTop:
-			inside, err = tx.CreateBucketIfNotExists(key)
 		case changeInto:
-			inside, err = inside.CreateBucketIfNotExists(key)
+			if inside, err = tx.CreateBucketIfNotExists(key); err == nil {
+				inside.FillPercent = 0.9 // keys come in order, as the leader wrote them
+			}
 		case changePut:
 			err = inside.Put(key, value)
 		case changeRemove:
 			err = inside.Delete(key)
 		case changeDrop:
-			if inside.Bucket(key) != nil {
-				err = inside.DeleteBucket(key)
-			}
+			err = dropBucket(tx, key)
 		default:
 			return errChanges
 		}
 		if err != nil {
 			return fmt.Errorf("apply a change: %w", err)
 		}
-		inside.FillPercent = 0.9 // keys come in order, as the leader wrote them
 	}
 	return nil
 }

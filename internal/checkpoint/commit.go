@@ -53,42 +53,47 @@ func (s *Store) Commit(c *Commit) (err error) {
 	}
 	raised := c.Offset > info.Offset
 	info.Offset = max(info.Offset, c.Offset)
-	var changes *recorder
 	if s.tap != nil {
-		changes, info.Replica = &recorder{}, s.info.Replica.next()
+		info.Replica = s.info.Replica.next()
 	}
+	r := &recorder{keeps: s.tap != nil}
 	err = s.db.Update(func(tx *bolt.Tx) error {
-		meta, watches, logs := changes.of(tx, metaBucket), changes.of(tx, watchesBucket), changes.of(tx, logsBucket)
+		r.tx = tx
+		meta, metaErr := r.bucket(metaBucket)
+		watches, watchesErr := r.bucket(watchesBucket)
+		logs, logsErr := r.bucket(logsBucket)
+		if err := errors.Join(metaErr, watchesErr, logsErr); err != nil {
+			return err
+		}
 		for _, id := range c.DropWatches {
-			if err := watches.DeleteBucket([]byte(id)); err != nil {
+			if err := errors.Join(watches.Delete([]byte(id)), r.drop(knownPrefix+id), r.drop(previousPrefix+id)); err != nil {
 				return err
 			}
 		}
 		for _, pipeline := range c.DropLogs {
-			name := []byte(pipeline)
 			delete(sizes, pipeline)
-			if err := errors.Join(logs.DeleteBucket(name), logs.Delete(sizeKey(name))); err != nil {
+			if err := errors.Join(logs.Delete([]byte(pipeline)), r.drop(logPrefix+pipeline)); err != nil {
 				return err
 			}
 		}
 		for i := range c.Watches {
-			if err := writeWatch(watches, &c.Watches[i]); err != nil {
+			if err := writeWatch(r, watches, &c.Watches[i]); err != nil {
 				return err
 			}
 		}
 		entries := encodedEntries{}
 		for i := range c.Logs {
-			if err := writeLog(logs, &c.Logs[i], entries, sizes); err != nil {
+			if err := writeLog(r, logs, &c.Logs[i], entries, sizes); err != nil {
 				return err
 			}
 		}
 		if !c.DeadLetters.empty() {
 			var err error
-			if deadLetters, err = writeDeadLetters(tx, meta, &c.DeadLetters); err != nil {
+			if deadLetters, err = writeDeadLetters(r, meta, &c.DeadLetters); err != nil {
 				return err
 			}
 		}
-		if c.Info != nil || changes != nil || raised {
+		if c.Info != nil || s.tap != nil || raised {
 			return putJSON(meta, metaKey, info)
 		}
 		return nil
@@ -101,23 +106,18 @@ func (s *Store) Commit(c *Commit) (err error) {
 	s.full = nil
 	s.sizes, s.deadLetters, s.info = sizes, deadLetters, info
 	if s.tap != nil {
-		s.tap(info.Replica, changes.end())
+		s.tap(info.Replica, r.end())
 	}
 	return nil
 }
 
-func writeWatch(watches *bucket, change *delta.WatchChange) error {
-	id := []byte(change.Watch)
-	watch, err := watches.CreateBucketIfNotExists(id)
-	if err != nil {
-		return err
-	}
-	known, err := watch.CreateBucketIfNotExists(knownBucket)
+func writeWatch(r *recorder, watches *bucket, change *delta.WatchChange) error {
+	known, err := r.bucket(knownPrefix + change.Watch)
 	if err != nil {
 		return err
 	}
 	known.FillPercent = 0.9 // a snapshot comes in order, and what changes later is no larger
-	previous, err := previousVersions(watch, change)
+	previous, err := previousVersions(r, change)
 	if err != nil {
 		return err
 	}
@@ -152,15 +152,15 @@ func writeWatch(watches *bucket, change *delta.WatchChange) error {
 			return err
 		}
 	}
-	return watch.Put(metaKey, change.Meta)
+	return watches.Put([]byte(change.Watch), change.Meta)
 }
 
 // previousVersions returns the bucket of what is retained of a watch's objects, which is made when there is the first; or nil.
-func previousVersions(watch *bucket, change *delta.WatchChange) (*bucket, error) {
+func previousVersions(r *recorder, change *delta.WatchChange) (*bucket, error) {
 	if !slices.ContainsFunc(change.Put, func(k delta.Known) bool { return k.Retained }) {
-		return watch.in(previousBucket), nil
+		return r.existing(previousPrefix + change.Watch), nil
 	}
-	return watch.CreateBucketIfNotExists(previousBucket)
+	return r.bucket(previousPrefix + change.Watch)
 }
 
 // writePrevious writes what is retained of an object.

@@ -30,35 +30,23 @@ type DeadLetterChange struct {
 func (c *DeadLetterChange) empty() bool { return len(c.Append)+len(c.Remove) == 0 }
 
 // writeDeadLetters returns how much there is after a change.
-func writeDeadLetters(tx *bolt.Tx, meta *bucket, change *DeadLetterChange) (size delta.LogSize, err error) {
-	if _, err := tx.CreateBucketIfNotExists(deadLettersKey); err != nil {
+func writeDeadLetters(r *recorder, meta *bucket, change *DeadLetterChange) (size delta.LogSize, err error) {
+	w, err := openLog(r, deadLettersBucket, meta, deadLettersBucket)
+	if err != nil {
 		return size, err
 	}
-	letters := meta.to.of(tx, deadLettersKey)
-	if text := meta.Get(deadLettersKey); text != nil {
-		if err := json.Unmarshal(text, &size); err != nil {
-			return size, err
-		}
-	}
 	for _, letter := range change.Append {
-		if err := letters.Put(seqKey(letter.Seq), letter.Letter); err != nil {
+		if err := w.put(seqKey(letter.Seq), letter.Letter); err != nil {
 			return size, err
 		}
-		size.Entries++
-		size.Bytes += int64(len(letter.Letter))
-		size.Next = max(size.Next, letter.Seq+1)
+		w.size.Next = max(w.size.Next, letter.Seq+1)
 	}
 	for _, seq := range change.Remove {
-		key := seqKey(seq)
-		if letter := letters.Get(key); letter != nil {
-			size.Entries--
-			size.Bytes -= int64(len(letter))
-		}
-		if err := letters.Delete(key); err != nil { // also one that is not there: see logWriter.delete
+		if err := w.delete(seqKey(seq)); err != nil {
 			return size, err
 		}
 	}
-	return size, putJSON(meta, deadLettersKey, size)
+	return w.size, w.close()
 }
 
 // DeadLetters returns how much there is.
@@ -67,7 +55,7 @@ func (s *Store) DeadLetters() delta.LogSize { return s.deadLetters }
 // ReadDeadLetters returns dead letters from a number on, at least one if there is one, then up to maxBytes.
 func (s *Store) ReadDeadLetters(from uint64, maxBytes int) (read []DeadLetter, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
-		letters := tx.Bucket(deadLettersKey)
+		letters := bucketOf(tx, deadLettersBucket)
 		if letters == nil {
 			return nil
 		}

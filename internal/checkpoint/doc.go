@@ -8,12 +8,15 @@
 //
 // # File
 //
-//	meta                  format, cluster uid, offset, clean
-//	watches/<id>/meta     JSON: what the watch selects, its position
-//	watches/<id>/known    <namespace>/<name> → resource version, uid
-//	watches/<id>/previous <namespace>/<name> → what is retained of the object for its next change
-//	logs/<pipeline>       <flow> 0 <number> → entry; 0xFF <number> → its attempts (logs.go)
-//	deadLetters           number → letter
+//	meta             format, cluster uid, offset, clean; the size of the dead letters
+//	watches          <watch> → JSON: what the watch selects, its position
+//	known/<watch>    <namespace>/<name> → resource version, uid (known.go)
+//	previous/<watch> <namespace>/<name> → what is retained of the object for its next change
+//	logs             <pipeline> → the size of its log
+//	log/<pipeline>   <flow> 0 <number> → entry; 0xFF <number> → its attempts (logs.go)
+//	deadLetters      number → letter
+//
+// Each of these is a bucket, and no bucket is in another.
 //
 // At each start the whole file is read (verify.go), and then bbolt checks its tree. A file that is certainly damaged is set aside under another
 // name and never deleted. A replica that takes over has the file open since it began to follow.

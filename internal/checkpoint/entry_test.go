@@ -116,34 +116,20 @@ func FuzzFile(f *testing.F) {
 
 // writeRaw makes a file with one watch and a log of one entry, and what is said of them as given.
 func writeRaw(tx *bolt.Tx, info, watch, size []byte) error {
-	meta, err := tx.CreateBucket(metaBucket)
-	if err != nil {
-		return err
+	var made []*bolt.Bucket
+	for _, name := range []string{metaBucket, watchesBucket, logsBucket, logPrefix + "p", knownPrefix + "w"} {
+		b, err := tx.CreateBucket([]byte(name))
+		if err != nil {
+			return err
+		}
+		made = append(made, b)
 	}
-	watches, err := tx.CreateBucket(watchesBucket)
-	if err != nil {
-		return err
-	}
-	one, err := watches.CreateBucket([]byte("w"))
-	if err != nil {
-		return err
-	}
-	if _, err := one.CreateBucket(knownBucket); err != nil {
-		return err
-	}
-	logs, err := tx.CreateBucket(logsBucket)
-	if err != nil {
-		return err
-	}
-	log, err := logs.CreateBucket([]byte("p"))
-	if err != nil {
-		return err
-	}
+	meta, watches, logs, log := made[0], made[1], made[2], made[3]
 	entry, err := encodeEntry(&delta.Entry{LogKey: delta.LogKey{Seq: 7}, Gap: &delta.Gap{Watch: "w"}})
 	if err != nil {
 		return err
 	}
-	return errors.Join(meta.Put(metaKey, info), one.Put(metaKey, watch), logs.Put(sizeKey([]byte("p")), size), log.Put(entryKey(delta.LogKey{Seq: 7}), entry))
+	return errors.Join(meta.Put([]byte(metaKey), info), watches.Put([]byte("w"), watch), logs.Put([]byte("p"), size), log.Put(entryKey(delta.LogKey{Seq: 7}), entry))
 }
 
 // An entry has the names that earlier versions wrote and later ones read. With other names what waits in a log would be lost in part,

@@ -62,20 +62,12 @@ func decodeAttempts(value []byte, e *delta.Entry) {
 	e.Attempts, e.Failed = int(attempts), time.Unix(0, failed)
 }
 
-func writeLog(logs *bucket, change *delta.LogChange, entries encodedEntries, sizes map[string]delta.LogSize) error {
-	name := []byte(change.Pipeline)
-	log, err := logs.CreateBucketIfNotExists(name)
+func writeLog(r *recorder, logs *bucket, change *delta.LogChange, entries encodedEntries, sizes map[string]delta.LogSize) error {
+	w, err := openLog(r, logPrefix+change.Pipeline, logs, change.Pipeline)
 	if err != nil {
 		return err
 	}
-	log.FillPercent = 0.9 // entries are appended to their flows
-	// The file's own number counts, not the one in memory: a commit may have reached the disk though it failed.
-	w := logWriter{log: log, entries: entries}
-	if text := logs.Get(sizeKey(name)); text != nil {
-		if err := json.Unmarshal(text, &w.size); err != nil {
-			return err
-		}
-	}
+	w.entries = entries
 	if change.Redo {
 		if err := w.truncate(change.From); err != nil {
 			return err
@@ -93,22 +85,38 @@ func writeLog(logs *bucket, change *delta.LogChange, entries encodedEntries, siz
 		}
 	}
 	sizes[change.Pipeline] = w.size
-	return putJSON(logs, sizeKey(name), w.size)
+	return w.close()
 }
 
-// logWriter writes a commit's change of one log.
+// logWriter writes a commit's change of one log, or of the dead letters.
 type logWriter struct {
 	log     *bucket
 	entries encodedEntries
 	size    delta.LogSize
+	sizes   *bucket // where size is kept, under sizeKey
+	sizeKey string
 }
+
+// openLog begins to write a log. Its size in the file counts, not the one in memory: a commit may have reached the disk though it failed.
+func openLog(r *recorder, name string, sizes *bucket, sizeKey string) (*logWriter, error) {
+	log, err := r.bucket(name)
+	if err != nil {
+		return nil, err
+	}
+	log.FillPercent = 0.9 // entries are appended to their flows
+	w := &logWriter{log: log, sizes: sizes, sizeKey: sizeKey}
+	if text := sizes.Get([]byte(sizeKey)); text != nil {
+		err = json.Unmarshal(text, &w.size)
+	}
+	return w, err
+}
+
+// close writes the size.
+func (w *logWriter) close() error { return putJSON(w.sizes, w.sizeKey, w.size) }
 
 func (w *logWriter) put(key, value []byte) error {
 	old := w.log.Get(key)
-	if old != nil {
-		w.size.Bytes -= int64(len(key) + len(old))
-	}
-	w.size.Bytes += int64(len(key) + len(value))
+	w.size.Bytes += int64(len(value) - len(old))
 	if !isAttempts(key) && old == nil {
 		w.size.Entries++
 	}
@@ -117,7 +125,7 @@ func (w *logWriter) put(key, value []byte) error {
 
 func (w *logWriter) delete(key []byte) error {
 	if old := w.log.Get(key); old != nil { // else a commit that failed has removed it: it is on disk, and not at the standbys
-		w.size.Bytes -= int64(len(key) + len(old))
+		w.size.Bytes -= int64(len(old))
 		if !isAttempts(key) {
 			w.size.Entries--
 		}
@@ -219,7 +227,7 @@ func flowsIn(log *bolt.Bucket, yield func(flow string)) {
 // Flows returns the flows of a pipeline's log that have entries. It reads one key of each.
 func (s *Store) Flows(pipeline string) (flows []string, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
-		if log := tx.Bucket(logsBucket).Bucket([]byte(pipeline)); log != nil {
+		if log := bucketOf(tx, logPrefix+pipeline); log != nil {
 			flowsIn(log, func(flow string) { flows = append(flows, flow) })
 		}
 		return nil
@@ -232,7 +240,7 @@ func (s *Store) Flows(pipeline string) (flows []string, err error) {
 // entry becomes a dead letter.
 func (s *Store) ReadFlow(pipeline, flow string, from uint64, maxBytes int) (entries []delta.Entry, more bool, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
-		log := tx.Bucket(logsBucket).Bucket([]byte(pipeline))
+		log := bucketOf(tx, logPrefix+pipeline)
 		if log == nil {
 			return nil
 		}

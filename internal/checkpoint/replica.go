@@ -111,7 +111,7 @@ func apply(db *bolt.DB, changes []Changes) (info Info, err error) {
 					return err
 				}
 			}
-			if meta := tx.Bucket(metaBucket); meta != nil && meta.Get(metaKey) != nil {
+			if meta := bucketOf(tx, metaBucket); meta != nil && meta.Get([]byte(metaKey)) != nil {
 				return getJSON(meta, metaKey, &info)
 			}
 			return nil
@@ -221,9 +221,9 @@ func (r *Replica) Close() error {
 	return err
 }
 
-func getJSON(b *bolt.Bucket, key []byte, value any) error {
+func getJSON(b *bolt.Bucket, key string, value any) error {
 	if b == nil {
 		return fmt.Errorf("%w: no %s", errChanges, key)
 	}
-	return json.Unmarshal(b.Get(key), value)
+	return json.Unmarshal(b.Get([]byte(key)), value)
 }

@@ -30,7 +30,7 @@ func TestLeadReadsNoFileAgain(t *testing.T) {
 	if err := r.BeginCopy(); err != nil {
 		t.Fatal(err)
 	}
-	for at, more := checkpoint.Range(nil), true; more; more = at != nil {
+	for at, more := (*checkpoint.Range)(nil), true; more; more = at != nil {
 		var changes checkpoint.Changes
 		if changes, at, _, err = s.ReadRange(at, 4<<20); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -28,17 +29,15 @@ func Salvage(path string, to Salvaged) error {
 			}
 		}
 		part("logs", func() error {
-			logs := tx.Bucket(logsBucket)
-			if logs == nil {
-				return nil
+			buckets := tx.Cursor()
+			for name, _ := buckets.Seek([]byte(logPrefix)); bytes.HasPrefix(name, []byte(logPrefix)); name, _ = buckets.Next() {
+				pipeline := string(name[len(logPrefix):])
+				part("log of "+pipeline, func() error { return salvageLog(tx.Bucket(name), pipeline, to) })
 			}
-			return logs.ForEachBucket(func(pipeline []byte) error {
-				part("log of "+string(pipeline), func() error { return salvageLog(logs.Bucket(pipeline), string(pipeline), to) })
-				return nil
-			})
+			return nil
 		})
 		part("dead letters", func() error {
-			letters := tx.Bucket(deadLettersKey)
+			letters := bucketOf(tx, deadLettersBucket)
 			if letters == nil {
 				return nil
 			}

@@ -21,16 +21,16 @@ const (
 	format = 1
 )
 
-var (
-	metaBucket    = []byte("meta")
-	watchesBucket = []byte("watches")
-	logsBucket    = []byte("logs")
-	metaKey       = []byte("meta")
-	knownBucket   = []byte("known")
-	// previousBucket is beside knownBucket.
-	previousBucket = []byte("previous")
-	// deadLettersKey is the bucket of the dead letters, and the key of their size in metaBucket.
-	deadLettersKey = []byte("deadLetters")
+// The buckets of the file, and metaKey in metaBucket; see the package's comment.
+const (
+	metaBucket        = "meta"
+	metaKey           = "meta"
+	watchesBucket     = "watches"
+	logsBucket        = "logs"
+	deadLettersBucket = "deadLetters"
+	knownPrefix       = "known/"
+	previousPrefix    = "previous/"
+	logPrefix         = "log/"
 )
 
 // Store is an open state directory. Reads may run beside one Commit.
@@ -155,12 +155,12 @@ func (s *Store) load(fresh Info) error {
 	s.info = fresh
 	s.info.Format, s.info.Clean, s.info.Lost = format, true, othersAside(s.path)
 	return s.db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{metaBucket, watchesBucket, logsBucket} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+		for _, name := range []string{metaBucket, watchesBucket, logsBucket} {
+			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
 				return err
 			}
 		}
-		return putJSON(tx.Bucket(metaBucket), metaKey, s.info)
+		return putJSON(tx.Bucket([]byte(metaBucket)), metaKey, s.info)
 	})
 }
 
@@ -168,25 +168,25 @@ func (s *Store) load(fresh Info) error {
 func (s *Store) read() error {
 	s.sizes = map[string]delta.LogSize{}
 	return s.db.View(func(tx *bolt.Tx) (err error) {
-		meta := tx.Bucket(metaBucket)
+		meta := bucketOf(tx, metaBucket)
 		if meta == nil {
 			return nil // new
 		}
-		if s.info, err = readInfo(meta.Get(metaKey)); err != nil {
+		if s.info, err = readInfo(meta.Get([]byte(metaKey))); err != nil {
 			return err
 		}
-		logs := tx.Bucket(logsBucket)
-		if logs == nil || tx.Bucket(watchesBucket) == nil {
+		logs := bucketOf(tx, logsBucket)
+		if logs == nil || bucketOf(tx, watchesBucket) == nil {
 			return fmt.Errorf("%w: damaged: no watches or no logs", errUnusable)
 		}
-		if text := meta.Get(deadLettersKey); text != nil {
+		if text := meta.Get([]byte(deadLettersBucket)); text != nil {
 			if err := json.Unmarshal(text, &s.deadLetters); err != nil {
 				return fmt.Errorf("%w: %w", errUnusable, err)
 			}
 		}
-		return logs.ForEachBucket(func(name []byte) error {
+		return logs.ForEach(func(name, text []byte) error {
 			var size delta.LogSize
-			if err := json.Unmarshal(logs.Get(sizeKey(name)), &size); err != nil {
+			if err := json.Unmarshal(text, &size); err != nil {
 				return fmt.Errorf("%w: %w", errUnusable, err)
 			}
 			s.sizes[string(name)] = size
@@ -214,15 +214,15 @@ func fileSize(path string) int64 {
 	return info.Size()
 }
 
-// sizeKey is where a log's size is kept, beside its bucket: names of pipelines hold no slash.
-func sizeKey(pipeline []byte) []byte { return append([]byte("size/"), pipeline...) }
+// bucketOf returns nil if there is no bucket of that name.
+func bucketOf(tx *bolt.Tx, name string) *bolt.Bucket { return tx.Bucket([]byte(name)) }
 
-func putJSON(b interface{ Put(key, value []byte) error }, key []byte, value any) error {
+func putJSON(b interface{ Put(key, value []byte) error }, key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	return b.Put(key, text)
+	return b.Put([]byte(key), text)
 }
 
 // Info returns what the file holds about its last run, or of this one once a commit has changed it.
@@ -240,21 +240,18 @@ func (s *Store) Close() error { return errors.Join(s.db.Close(), s.lock.Close())
 // Watches calls yield with the id and meta of each watch.
 func (s *Store) Watches(yield func(id string, meta []byte) error) error {
 	return s.db.View(func(tx *bolt.Tx) error {
-		watches := tx.Bucket(watchesBucket)
-		return watches.ForEachBucket(func(id []byte) error {
-			return yield(string(id), watches.Bucket(id).Get(metaKey))
-		})
+		return bucketOf(tx, watchesBucket).ForEach(func(id, meta []byte) error { return yield(string(id), meta) })
 	})
 }
 
 // Known calls yield with each object of a watch's known set, without what is retained of it.
 func (s *Store) Known(id string, yield func(delta.Known)) error {
 	return s.db.View(func(tx *bolt.Tx) error {
-		watch := tx.Bucket(watchesBucket).Bucket([]byte(id))
-		if watch == nil {
+		known := bucketOf(tx, knownPrefix+id)
+		if known == nil {
 			return nil
 		}
-		return watch.Bucket(knownBucket).ForEach(func(key, value []byte) error {
+		return known.ForEach(func(key, value []byte) error {
 			k, err := decodeKnown(key, value)
 			if err == nil {
 				yield(k)
@@ -268,11 +265,7 @@ func (s *Store) Known(id string, yield func(delta.Known)) error {
 func (s *Store) Previous(id, namespace, name string) (packed []byte, err error) {
 	key := appendKnownKey(nil, &delta.Known{Namespace: namespace, Name: name})
 	err = s.db.View(func(tx *bolt.Tx) error {
-		watch := tx.Bucket(watchesBucket).Bucket([]byte(id))
-		if watch == nil {
-			return nil
-		}
-		if previous := watch.Bucket(previousBucket); previous != nil {
+		if previous := bucketOf(tx, previousPrefix+id); previous != nil {
 			packed = bytes.Clone(previous.Get(key))
 		}
 		return nil

@@ -285,7 +285,7 @@ func TestWhatMayPassIsNotSetAside(t *testing.T) {
 	}
 	newer := setInfo(`{"format":99}`)
 	known := func(tx *bolt.Tx) error {
-		return tx.Bucket([]byte("watches")).Bucket([]byte("w1")).Bucket([]byte("known")).Put([]byte("/a"), []byte{9, 9})
+		return tx.Bucket([]byte("known/w1")).Put([]byte("/a"), []byte{9, 9})
 	}
 	logs := func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("logs")) }
 	grow := func(tx *bolt.Tx) error {
@@ -518,7 +518,7 @@ func writeKnown(t *testing.T, path string, value []byte) {
 		t.Fatal(err)
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
-		return tx.Bucket([]byte("watches")).Bucket([]byte("w")).Bucket([]byte("known")).Put([]byte("/a"), value)
+		return tx.Bucket([]byte("known/w")).Put([]byte("/a"), value)
 	})
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)

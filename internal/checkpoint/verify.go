@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
+	"strings"
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -39,87 +40,85 @@ func verify(path string) error {
 		return fmt.Errorf("%w: cut short: %d bytes are left", errUnusable, info.Size())
 	}
 	return readFile(path, func(tx *bolt.Tx) error {
-		if meta := tx.Bucket(metaBucket); meta != nil {
-			switch _, err := readInfo(meta.Get(metaKey)); {
+		if meta := bucketOf(tx, metaBucket); meta != nil {
+			switch _, err := readInfo(meta.Get([]byte(metaKey))); {
 			case errors.Is(err, errUnusable):
 				return err
 			case err != nil: // what follows may look like damage
 				return fmt.Errorf("read %s: %w: start the version that wrote it; %s", path, err, leftAlone)
 			}
 		}
-		if err := walk(tx.Cursor().Bucket()); err != nil {
-			return err
-		}
-		if err := checkWatches(tx.Bucket(watchesBucket)); err != nil {
-			return err
-		}
-		return checkLogs(tx.Bucket(logsBucket))
+		sizes := bucketOf(tx, logsBucket)
+		return walk(tx.Cursor().Bucket(), func(key, value []byte) error {
+			name, b := string(key), tx.Bucket(key)
+			switch {
+			case value != nil || b == nil:
+				return fmt.Errorf("%w: damaged: %q is no bucket", errUnusable, name)
+			case name == watchesBucket:
+				return walk(b, func(id, meta []byte) error { return checkWatch(meta, bucketOf(tx, knownPrefix+string(id))) })
+			case strings.HasPrefix(name, knownPrefix):
+				return walk(b, checkKnown)
+			case strings.HasPrefix(name, logPrefix):
+				if sizes == nil {
+					return fmt.Errorf("%w: damaged: no sizes of the logs", errUnusable)
+				}
+				return checkLog(b, sizes.Get([]byte(name[len(logPrefix):])))
+			default:
+				return walk(b, func(_, _ []byte) error { return nil })
+			}
+		})
 	})
 }
 
-// walk reads each key and value of a bucket and of the buckets in it.
-func walk(b *bolt.Bucket) error {
+// walk reads each key and value of a bucket, and calls check with them.
+func walk(b *bolt.Bucket, check func(key, value []byte) error) error {
 	var last []byte
 	return b.ForEach(func(key, value []byte) error {
 		if len(key) > bolt.MaxKeySize || last != nil && bytes.Compare(key, last) <= 0 {
 			return fmt.Errorf("%w: damaged: a key is too long, or out of order", errUnusable)
 		}
 		last = key
-		if value == nil {
-			return walk(b.Bucket(key))
-		}
 		_ = crc32.ChecksumIEEE(value) // a length that is too large ends behind the file, which is a fault
-		return nil
+		return check(key, value)
 	})
 }
 
-func checkWatches(watches *bolt.Bucket) error {
-	if watches == nil {
-		return nil
+func checkWatch(meta []byte, known *bolt.Bucket) error {
+	if known == nil || !json.Valid(meta) {
+		return fmt.Errorf("%w: damaged: a watch without its known set or its position", errUnusable)
 	}
-	return watches.ForEachBucket(func(id []byte) error {
-		watch := watches.Bucket(id)
-		known := watch.Bucket(knownBucket)
-		if known == nil || !json.Valid(watch.Get(metaKey)) {
-			return fmt.Errorf("%w: damaged: a watch without its known set or its position", errUnusable)
-		}
-		return known.ForEach(func(key, value []byte) error {
-			if _, err := decodeKnown(key, value); err != nil {
-				return fmt.Errorf("%w: damaged: %w", errUnusable, err)
-			}
-			return nil
-		})
-	})
+	return nil
 }
 
-// checkLogs compares the logs with their stored sizes: a number for the next entry that is too small would have new entries replace old
-// ones.
-func checkLogs(logs *bolt.Bucket) error {
-	if logs == nil {
-		return nil
+func checkKnown(key, value []byte) error {
+	if _, err := decodeKnown(key, value); err != nil {
+		return fmt.Errorf("%w: damaged: %w", errUnusable, err)
 	}
-	return logs.ForEachBucket(func(name []byte) error {
-		var size delta.LogSize
-		if err := json.Unmarshal(logs.Get(sizeKey(name)), &size); err != nil {
-			return fmt.Errorf("%w: damaged: the size of a log: %w", errUnusable, err)
-		}
-		entries, next := uint64(0), uint64(0)
-		err := logs.Bucket(name).ForEach(func(key, _ []byte) error {
-			if isAttempts(key) {
-				return nil
-			}
-			at, ok := splitKey(key)
-			if !ok {
-				return fmt.Errorf("%w: damaged: an entry of a log without a number", errUnusable)
-			}
-			entries, next = entries+1, max(next, at.Seq+1)
+	return nil
+}
+
+// checkLog compares a log with its stored size: a number for the next entry that is too small would have new entries replace old ones.
+func checkLog(log *bolt.Bucket, stored []byte) error {
+	var size delta.LogSize
+	if err := json.Unmarshal(stored, &size); err != nil {
+		return fmt.Errorf("%w: damaged: the size of a log: %w", errUnusable, err)
+	}
+	entries, next := uint64(0), uint64(0)
+	err := walk(log, func(key, _ []byte) error {
+		if isAttempts(key) {
 			return nil
-		})
-		if err == nil && (size.Entries != entries || size.Next < next || size.Bytes < 0) {
-			err = fmt.Errorf("%w: damaged: a log of %d entries up to %d has the stored size %d up to %d", errUnusable, entries, next, size.Entries, size.Next)
 		}
-		return err
+		at, ok := splitKey(key)
+		if !ok {
+			return fmt.Errorf("%w: damaged: an entry of a log without a number", errUnusable)
+		}
+		entries, next = entries+1, max(next, at.Seq+1)
+		return nil
 	})
+	if err == nil && (size.Entries != entries || size.Next < next || size.Bytes < 0) {
+		err = fmt.Errorf("%w: damaged: a log of %d entries up to %d has the stored size %d up to %d", errUnusable, entries, next, size.Entries, size.Next)
+	}
+	return err
 }
 
 // readFile calls read with a file that no process writes to meanwhile. An error wraps errUnusable if the file is certainly damaged.

@@ -22,7 +22,7 @@ const maxStandbys = 8
 // StateReader reads the leader's state.
 type StateReader interface {
 	// ReadRange is as that of [checkpoint.Store].
-	ReadRange(from checkpoint.Range, maxBytes int) (changes checkpoint.Changes, next checkpoint.Range, commit uint64, err error)
+	ReadRange(from *checkpoint.Range, maxBytes int) (changes checkpoint.Changes, next *checkpoint.Range, commit uint64, err error)
 }
 
 // Leader sends its commits to the standbys that connect.

@@ -96,7 +96,7 @@ func (s *standby) send(ctx context.Context, source StateReader) error {
 	out := bufio.NewWriterSize(deadlineWriter{s.conn}, 64<<10)
 	sent, newest := s.base, uint64(0)
 	var err error
-	var at checkpoint.Range
+	var at *checkpoint.Range
 	for more := true; more; more = at != nil {
 		if sent, err = s.flush(out, sent); err != nil {
 			return err

@@ -54,7 +54,7 @@ func (d *slowDisk) content() []string {
 // idle is a leader's state that is small.
 type idle struct{}
 
-func (idle) ReadRange(checkpoint.Range, int) (checkpoint.Changes, checkpoint.Range, uint64, error) {
+func (idle) ReadRange(*checkpoint.Range, int) (checkpoint.Changes, *checkpoint.Range, uint64, error) {
 	return checkpoint.Changes("copy"), nil, 0, nil
 }
 

@@ -232,7 +232,7 @@ sinks: [{name: hook, webhook: {url: %q}}, {name: dead, file: {path: %q}}]
 		t.Fatal(err)
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
-		log := tx.Bucket([]byte("logs")).Bucket([]byte("p"))
+		log := tx.Bucket([]byte("log/p"))
 		cursor := log.Cursor()
 		for key, value := cursor.First(); key != nil; key, value = cursor.Next() {
 			if bytes.Contains(value, []byte(damaged.GetUID())) {

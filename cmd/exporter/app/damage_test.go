@@ -145,7 +145,7 @@ func damageEntry(t *testing.T, dir string, seq uint64, damage func([]byte) []byt
 	}
 	defer db.Close()
 	err = db.Update(func(tx *bolt.Tx) error {
-		log := tx.Bucket([]byte("logs")).Bucket([]byte("p"))
+		log := tx.Bucket([]byte("log/p"))
 		var key []byte
 		for cursor, at := log.Cursor(), []byte(nil); key == nil; {
 			if at == nil {
