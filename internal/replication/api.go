@@ -47,15 +47,15 @@ type leases struct {
 	path   string
 }
 
-func (l *leases) Get(ctx context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+func (l *leases) Get(ctx context.Context, name string) (*coordinationv1.Lease, error) {
 	return answer(ctx, l.client.Get().AbsPath(l.path, name), &coordinationv1.Lease{})
 }
 
-func (l *leases) Create(ctx context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (l *leases) Create(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	return answer(ctx, l.client.Post().AbsPath(l.path).Body(lease), &coordinationv1.Lease{})
 }
 
-func (l *leases) Update(ctx context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (l *leases) Update(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	return answer(ctx, l.client.Put().AbsPath(l.path, lease.Name).Body(lease), &coordinationv1.Lease{})
 }
 

@@ -47,14 +47,14 @@ func TestAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, leases := t.Context(), api.Leases("n")
-	lease, err := leases.Get(ctx, "l", metav1.GetOptions{})
+	lease, err := leases.Get(ctx, "l")
 	if err != nil || lease.ResourceVersion != "7" {
 		t.Errorf("got %v, %v", lease, err)
 	}
-	if lease, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "l"}}, metav1.CreateOptions{}); err != nil || lease.Name != "l" {
+	if lease, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "l"}}); err != nil || lease.Name != "l" {
 		t.Errorf("got %v, %v", lease, err)
 	}
-	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+	if _, err := leases.Update(ctx, lease); !apierrors.IsConflict(err) {
 		t.Errorf("got %v", err)
 	}
 	account := &serviceAccount{api, "n", "a"}

@@ -11,17 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Timing has the times of an [Election].
-type Timing struct {
-	// LeaseDuration is how long a Lease is valid after a renewal, and RetryPeriod the time from one renewal to the next.
-	LeaseDuration, RetryPeriod time.Duration
-}
-
 // Election takes the Lease when it may be taken, and renews it. client-go's leader election would do the same, but it counts the Lease as
 // valid from when the answer to a renewal came, and links everything that client-go generates from Kubernetes' API: half of the program.
 type Election struct {
 	lease  *Lease
-	timing Timing
+	retry  time.Duration // from one renewal to the next
 	logger *slog.Logger
 
 	led  chan struct{} // closed once this process leads
@@ -35,10 +29,10 @@ type Election struct {
 	failures int
 }
 
-// NewElection makes an election; nothing is read before Run.
-func NewElection(lease *Lease, timing Timing, logger *slog.Logger) *Election {
+// NewElection makes an election, which renews the Lease every retryPeriod; nothing is read before Run.
+func NewElection(lease *Lease, retryPeriod time.Duration, logger *slog.Logger) *Election {
 	return &Election{
-		lease: lease, timing: timing, logger: logger, led: make(chan struct{}), wake: make(chan struct{}, 1), failed: map[string]bool{},
+		lease: lease, retry: retryPeriod, logger: logger, led: make(chan struct{}), wake: make(chan struct{}, 1), failed: map[string]bool{},
 	}
 }
 
@@ -84,7 +78,7 @@ func (e *Election) Run(ctx context.Context) error {
 		}
 		pause := retryPause
 		if e.lease.Status().Leading || e.failures >= quickTries { // from begin to begin: behind one that was slow the next must come soon
-			pause = max(pause, e.timing.RetryPeriod-time.Since(begun))
+			pause = max(pause, e.retry-time.Since(begun))
 		}
 		select {
 		case <-time.After(pause):
@@ -112,7 +106,7 @@ func (e *Election) try(ctx context.Context) bool {
 // awaitFree returns true once the Lease may be taken.
 func (e *Election) awaitFree(ctx context.Context) bool {
 	// Twice as often as a leader renews, so that a renewal is seen soon: the Lease ends a duration after that.
-	ticker := time.NewTicker(e.timing.RetryPeriod / 2)
+	ticker := time.NewTicker(e.retry / 2)
 	defer ticker.Stop()
 	failed := false
 	for {

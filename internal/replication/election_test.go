@@ -15,7 +15,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -50,7 +49,7 @@ func (s *slowServer) wait(ctx context.Context, takes time.Duration) error {
 	}
 }
 
-func (s *slowServer) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+func (s *slowServer) Get(ctx context.Context, _ string) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
 	s.reads++
 	takes, bad := s.read, s.reads == s.badRead
@@ -74,11 +73,11 @@ func (s *slowServer) Get(ctx context.Context, _ string, _ metav1.GetOptions) (*c
 	return s.lease.DeepCopy(), nil
 }
 
-func (s *slowServer) Create(context.Context, *coordinationv1.Lease, metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (s *slowServer) Create(context.Context, *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	return nil, errors.New("the Lease exists")
 }
 
-func (s *slowServer) Update(ctx context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (s *slowServer) Update(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
 	takes, fails := s.write, s.fails > 0
 	switch {
@@ -150,11 +149,10 @@ func led(t *testing.T, server *slowServer, beside func()) time.Duration {
 // lead waits until a standby leads, which it does until end is called.
 func lead(t *testing.T, server *slowServer, beside func()) (end func()) {
 	t.Helper()
-	timing := Timing{LeaseDuration: 10 * time.Second, RetryPeriod: time.Second}
 	lease := NewLease(LeaseOptions{
-		Client: server, Name: "l", Identity: "standby", Duration: timing.LeaseDuration, Claim: func() Claim { return Claim{} },
+		Client: server, Name: "l", Identity: "standby", Duration: 10 * time.Second, Claim: func() Claim { return Claim{} },
 	})
-	election := NewElection(lease, timing, slog.New(slog.NewTextHandler(&server.log, nil)))
+	election := NewElection(lease, time.Second, slog.New(slog.NewTextHandler(&server.log, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { _ = election.Run(ctx) })

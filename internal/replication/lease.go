@@ -15,9 +15,9 @@ import (
 
 // LeaseClient reads and writes Leases of one namespace.
 type LeaseClient interface {
-	Get(ctx context.Context, name string, options metav1.GetOptions) (*coordinationv1.Lease, error)
-	Create(ctx context.Context, lease *coordinationv1.Lease, options metav1.CreateOptions) (*coordinationv1.Lease, error)
-	Update(ctx context.Context, lease *coordinationv1.Lease, options metav1.UpdateOptions) (*coordinationv1.Lease, error)
+	Get(ctx context.Context, name string) (*coordinationv1.Lease, error)
+	Create(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
+	Update(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 }
 
 // LeaseOptions are what [NewLease] needs to make a [Lease].
@@ -100,7 +100,7 @@ func (l *Lease) Describe() string { return l.options.Namespace + "/" + l.options
 
 // Read reads the Lease. If there is none, the error says so, and Hold creates it.
 func (l *Lease) Read(ctx context.Context) error {
-	lease, err := l.options.Client.Get(ctx, l.options.Name, metav1.GetOptions{})
+	lease, err := l.options.Client.Get(ctx, l.options.Name)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -209,9 +209,10 @@ func (l *Lease) Hold(ctx context.Context) error {
 func (l *Lease) hold(ctx context.Context) error {
 	sent, claim := l.options.Now(), l.options.Claim()
 	l.mu.Lock()
-	lease, write := l.seen.DeepCopy(), l.update
+	lease, write := l.seen.DeepCopy(), l.options.Client.Update
 	if lease == nil {
-		lease, write = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.options.Name, Namespace: l.options.Namespace}}, l.create
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: l.options.Name, Namespace: l.options.Namespace}}
+		write = l.options.Client.Create
 	}
 	before := readAnnotations(lease, sent)
 	leading, term, err := l.leading, l.term, l.lost
@@ -251,14 +252,6 @@ func (l *Lease) hold(ctx context.Context) error {
 	}
 	l.seen, l.since, l.renewed, l.published, l.publishedOffset = written, sent, sent, r.claim, r.offset
 	return nil
-}
-
-func (l *Lease) create(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	return l.options.Client.Create(ctx, lease, metav1.CreateOptions{})
-}
-
-func (l *Lease) update(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	return l.options.Client.Update(ctx, lease, metav1.UpdateOptions{})
 }
 
 // fill writes a renewal to the spec of a Lease. If this replica does not hold the Lease yet, it also writes that this replica takes it.

@@ -15,7 +15,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -39,7 +38,7 @@ type leases struct {
 
 var leaseResource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 
-func (l *leases) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
+func (l *leases) Get(context.Context, string) (*coordinationv1.Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -51,7 +50,7 @@ func (l *leases) Get(context.Context, string, metav1.GetOptions) (*coordinationv
 	return l.lease.DeepCopy(), nil
 }
 
-func (l *leases) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (l *leases) Create(_ context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.lease != nil {
@@ -60,7 +59,7 @@ func (l *leases) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1
 	return l.put(lease, types.UID("uid"+strconv.Itoa(l.version)))
 }
 
-func (l *leases) Update(_ context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (l *leases) Update(_ context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -393,7 +392,7 @@ func TestLeaseMadeAnew(t *testing.T) {
 		"deleted": func(w *world) { w.lease = nil },
 		"deleted and made by hand": func(w *world) {
 			w.lease = nil
-			if _, err := w.Create(context.Background(), &coordinationv1.Lease{}, metav1.CreateOptions{}); err != nil {
+			if _, err := w.Create(context.Background(), &coordinationv1.Lease{}); err != nil {
 				panic(err)
 			}
 		},

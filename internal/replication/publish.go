@@ -89,7 +89,7 @@ func (l *Lease) Release(ctx context.Context) error {
 			HolderIdentity: &nobody, LeaseDurationSeconds: &second, RenewTime: &now, AcquireTime: &now, LeaseTransitions: lease.Spec.LeaseTransitions,
 		}
 		r.write(lease)
-		_, err = l.update(ctx, lease)
+		_, err = l.options.Client.Update(ctx, lease)
 		if apierrors.IsConflict(err) {
 			if err = l.Read(ctx); err == nil {
 				continue

@@ -19,8 +19,8 @@ type answering struct {
 	behind func()
 }
 
-func (a *answering) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	answer, err := a.leases.Update(ctx, lease, o)
+func (a *answering) Update(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	answer, err := a.leases.Update(ctx, lease)
 	a.behind()
 	return answer, err
 }
@@ -106,8 +106,8 @@ type canceled struct {
 	answer chan struct{}
 }
 
-func (c *canceled) Update(ctx context.Context, lease *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
-	answer, err := c.leases.Update(ctx, lease, o)
+func (c *canceled) Update(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	answer, err := c.leases.Update(ctx, lease)
 	select {
 	case <-c.answer:
 		return answer, err

@@ -60,7 +60,7 @@ func TestFewLinesWithoutALeader(t *testing.T) {
 			defer cancel()
 			var running sync.WaitGroup
 			running.Go(func() {
-				NewStandby(view, NewElection(view, Timing{}, logger), nil, nobody{}, 20*time.Millisecond, logger).Run(ctx)
+				NewStandby(view, NewElection(view, time.Second, logger), nil, nobody{}, 20*time.Millisecond, logger).Run(ctx)
 			})
 			for n := 1; n <= 5; n++ {
 				conn, err := listener.Accept()

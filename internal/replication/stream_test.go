@@ -126,7 +126,7 @@ func followWith(t *testing.T, to *leading, copied replication.Copy, account stri
 	c := w.candidate("standby", replication.Claim{})
 	c.try()
 	logger := slog.New(slog.NewTextHandler(to.log, nil))
-	election := replication.NewElection(c.Lease, replication.Timing{}, logger)
+	election := replication.NewElection(c.Lease, time.Second, logger)
 	s := replication.NewStandby(c.Lease, election, copied, tokens{account}, 20*time.Millisecond, logger)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})

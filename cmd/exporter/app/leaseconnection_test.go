@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubeferry/kubeferry/internal/replication"
@@ -124,7 +123,7 @@ func TestLeaseRequestsLeaveADeadConnection(t *testing.T) {
 	get := func(within time.Duration) error {
 		ctx, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
-		_, err := api.Leases("n").Get(ctx, "l", metav1.GetOptions{})
+		_, err := api.Leases("n").Get(ctx, "l")
 		return err
 	}
 	if err := get(10 * time.Second); err != nil {

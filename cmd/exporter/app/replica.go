@@ -88,8 +88,7 @@ func newReplica(ctx context.Context, loaded *config.Config, cluster *rest.Config
 		Client: api.Leases(options.LeaseNamespace), Name: options.LeaseName, Namespace: options.LeaseNamespace,
 		Identity: identity(), Cluster: loaded.Cluster, ClusterUID: r.uid, Duration: options.LeaseDuration, StaleWait: options.StaleWait, Claim: r.claim, Offset: r.offsetInUse,
 	})
-	timing := replication.Timing{LeaseDuration: options.LeaseDuration, RetryPeriod: options.RetryPeriod}
-	r.election = replication.NewElection(r.lease, timing, logger)
+	r.election = replication.NewElection(r.lease, options.RetryPeriod, logger)
 	r.standby = replication.NewStandby(r.lease, r.election, r.copied, r.auth, options.RetryPeriod, logger)
 	r.permit = replication.NewPermit(r.lease.Left)
 	return r, nil

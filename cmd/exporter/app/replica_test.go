@@ -16,7 +16,6 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
 	"github.com/kubeferry/kubeferry/internal/checkpoint"
@@ -93,17 +92,17 @@ type oneLease struct {
 	lease *coordinationv1.Lease
 }
 
-func (l *oneLease) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
+func (l *oneLease) Get(context.Context, string) (*coordinationv1.Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lease.DeepCopy(), nil
 }
 
-func (l *oneLease) Create(ctx context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
-	return l.Update(ctx, lease, metav1.UpdateOptions{})
+func (l *oneLease) Create(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	return l.Update(ctx, lease)
 }
 
-func (l *oneLease) Update(_ context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (l *oneLease) Update(_ context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lease = lease.DeepCopy()
@@ -310,7 +309,7 @@ func (l *led) follow(t *testing.T, with func(*checkpoint.Replica) replication.Co
 	if err := lease.Read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	election := replication.NewElection(lease, replication.Timing{}, l.logger)
+	election := replication.NewElection(lease, time.Second, l.logger)
 	standby := replication.NewStandby(lease, election, with(copied), everyone{}, 20*time.Millisecond, l.logger)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
