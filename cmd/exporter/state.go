@@ -45,7 +45,11 @@ func newStateShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			found, err := app.SummarizeState(command.Context(), loaded.StateDir, reportTo(command))
+			var found app.StateSummary
+			err = app.WithStateDir(command.Context(), loaded.StateDir, reportTo(command), func(state app.StateDir) (err error) {
+				found, err = state.Summary(command.Context())
+				return err
+			})
 			if err != nil {
 				return &app.FailureError{Err: err}
 			}
@@ -88,7 +92,11 @@ With replicas, run it where the leader runs: the others copy its state. If all r
 			if slices.Contains(loaded.PipelineNames(), name) {
 				return fmt.Errorf("pipeline %q is configured: remove it from %s first", name, file)
 			}
-			entries, err := app.DropLog(command.Context(), loaded.StateDir, name, reportTo(command))
+			var entries uint64
+			err = app.WithStateDir(command.Context(), loaded.StateDir, reportTo(command), func(state app.StateDir) (err error) {
+				entries, err = state.DropLog(command.Context(), name)
+				return err
+			})
 			if err != nil {
 				return &app.FailureError{Err: err}
 			}

@@ -118,26 +118,13 @@ func (c *Committer) Commit(ctx context.Context) error {
 }
 
 // ErrNoLog means that there is no log of a pipeline.
-var ErrNoLog = errors.New("there is no log of the pipeline")
-
-// DropLog deletes the log of a pipeline that does not run, and returns how much was in it. The commit holds nothing else: a disk that is full
-// may have room for that. As long as the disk refuses it tries again, until ctx ends.
-func (c *Committer) DropLog(ctx context.Context, pipeline string) (size delta.LogSize, err error) {
-	for {
-		if size, err = c.dropLog(pipeline); err == nil || errors.Is(err, ErrNoLog) || errors.Is(err, errFinished) {
-			return size, err
-		}
-		select {
-		case <-time.After(retryInterval):
-		case <-ctx.Done():
-			return size, err
-		}
-	}
-}
+var ErrNoLog = errors.New("there is no log")
 
 var errFinished = errors.New("kubeferry is stopping")
 
-func (c *Committer) dropLog(pipeline string) (delta.LogSize, error) {
+// DropLog deletes the log of a pipeline that does not run, and returns how much was in it. The commit holds nothing else: a disk that is full
+// may have room for that.
+func (c *Committer) DropLog(pipeline string) (delta.LogSize, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	size, exists := c.store.Logs()[pipeline]
@@ -145,7 +132,7 @@ func (c *Committer) dropLog(pipeline string) (delta.LogSize, error) {
 	case c.finished: // another replica may go on from the last commit
 		return size, errFinished
 	case !exists:
-		return size, ErrNoLog
+		return size, fmt.Errorf("%w of the pipeline %q", ErrNoLog, pipeline)
 	}
 	c.setBegun(time.Now())
 	defer c.setBegun(time.Time{})

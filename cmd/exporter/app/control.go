@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -25,10 +26,11 @@ const (
 	socketName = "kubeferry.sock"
 	// deadLettersPath reads dead letters from the number `from` on, and with DELETE removes those whose numbers are in the body.
 	deadLettersPath = "/deadletters"
-	// deadLetterChunk is how much is read at once.
-	deadLetterChunk = 1 << 20
-	// maxReads is how many answers with dead letters are in memory at once. A client may take readTimeout for one.
-	maxReads    = 2
+	// logsPath deletes, with DELETE, the log of the pipeline that the request names, and returns how many changes were in it.
+	logsPath = "/logs"
+	// statePath returns a [StateSummary].
+	statePath = "/state"
+	// readTimeout is how long a client may take to read an answer.
 	readTimeout = 5 * time.Second
 	// maxRequest bounds the body of a request, which has the numbers of the dead letters of a chunk.
 	maxRequest = 1 << 20
@@ -40,8 +42,6 @@ const (
 type control struct {
 	run     string // random
 	server  *http.Server
-	dead    *checkpoint.DeadLetters
-	reads   chan struct{} // has a value for each answer with dead letters
 	serving sync.WaitGroup
 	logger  *slog.Logger
 }
@@ -49,17 +49,51 @@ type control struct {
 // serveControl serves what the commands need.
 func serveControl(ctx context.Context, stateDir string, t *tracer, committer *checkpoint.Committer, logger *slog.Logger) *control {
 	mux := http.NewServeMux()
-	c := &control{run: rand.Text(), server: admin.NewHTTPServer(mux, logger), dead: t.dead, reads: make(chan struct{}, maxReads), logger: logger}
-	mux.HandleFunc("GET "+deadLettersPath, c.readDeadLetters)
-	mux.HandleFunc("DELETE "+deadLettersPath, c.removeDeadLetters)
+	c := &control{run: rand.Text(), server: admin.NewHTTPServer(mux, logger), logger: logger}
+	own := &ownStateDir{committer: committer, dead: t.dead, pipelines: t.pipelines, running: true}
 	demand := &snapshots{sources: t.sources, resolve: t.resolve}
-	mux.HandleFunc("GET "+snapshotsPath, demand.serve)
-	mux.HandleFunc("POST "+snapshotsPath, demand.serve)
-	mux.HandleFunc("GET "+tracePath, t.serve)
-	mux.Handle("DELETE "+logsPath, &logs{committer, t.pipelines})
-	mux.Handle("GET "+statePath, &summary{committer, t.dead})
+	for pattern, answer := range map[string]func(r *http.Request) (any, error){
+		"GET " + deadLettersPath: func(r *http.Request) (any, error) {
+			from, err := strconv.ParseUint(r.FormValue("from"), 10, 64)
+			if err != nil {
+				return nil, err
+			}
+			return own.DeadLetters(r.Context(), from)
+		},
+		"DELETE " + deadLettersPath: func(r *http.Request) (any, error) { return nil, c.removeDeadLetters(r, own) },
+		"DELETE " + logsPath:        func(r *http.Request) (any, error) { return own.DropLog(r.Context(), r.FormValue("pipeline")) },
+		"GET " + statePath:          func(r *http.Request) (any, error) { return own.Summary(r.Context()) },
+		"GET " + snapshotsPath:      demand.answer,
+		"POST " + snapshotsPath:     demand.answer,
+		"GET " + tracePath:          t.answer,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.send(w, r, answer) })
+	}
 	c.listen(ctx, stateDir)
 	return c
+}
+
+// send sends an answer as JSON, or why there is none.
+func (c *control) send(w http.ResponseWriter, r *http.Request, answer func(r *http.Request) (any, error)) {
+	found, err := answer(r)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // from now on: the answer may have waited for a commit
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+		return
+	}
+	w.Header().Set(runHeader, c.run)
+	_ = json.NewEncoder(w).Encode(found) // the client went away
+}
+
+func (c *control) removeDeadLetters(r *http.Request, own *ownStateDir) error {
+	if r.Header.Get(runHeader) != c.run {
+		return errors.New("kubeferry was restarted meanwhile: no dead letter is removed")
+	}
+	var seqs []uint64
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxRequest)).Decode(&seqs); err != nil {
+		return err
+	}
+	return own.RemoveDeadLetters(r.Context(), seqs)
 }
 
 // listen begins to serve. Where the file system has no sockets, kubeferry runs without.
@@ -87,44 +121,4 @@ func (c *control) close(ctx context.Context) {
 		_ = c.server.Close()
 	}
 	c.serving.Wait()
-}
-
-func (c *control) readDeadLetters(w http.ResponseWriter, r *http.Request) {
-	select {
-	case c.reads <- struct{}{}:
-		defer func() { <-c.reads }()
-	case <-r.Context().Done():
-		return
-	}
-	from, err := strconv.ParseUint(r.URL.Query().Get("from"), 10, 64)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	letters, err := c.dead.Read(r.Context(), from, deadLetterChunk)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set(runHeader, c.run)
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout))
-	_ = json.NewEncoder(w).Encode(letters) // the client went away
-}
-
-func (c *control) removeDeadLetters(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get(runHeader) != c.run {
-		http.Error(w, "kubeferry was restarted meanwhile: no dead letter is removed", http.StatusConflict)
-		return
-	}
-	var seqs []uint64
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest)).Decode(&seqs)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	err = c.dead.Remove(r.Context(), seqs)
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readTimeout)) // a commit may take long
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-	}
 }

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -29,14 +28,14 @@ type snapshots struct {
 	mu      sync.Mutex // one begins snapshots at a time: it checks all watches before it begins with one
 }
 
-func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
+// answer answers a request with the status of each snapshot.
+func (s *snapshots) answer(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	pipeline, from, resource := query.Get("pipeline"), query.Get("source"), query.Get("resource")
 	if resource != "" {
 		found, err := s.resolve(r.Context(), resource)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusConflict)
-			return
+			return nil, err
 		}
 		resource = delta.ResourceName(found)
 	}
@@ -48,11 +47,10 @@ func (s *snapshots) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method == http.MethodPost {
 		if err := s.request(chosen, pipeline, resource); err != nil {
-			http.Error(w, err.Error()+describe(chosen, pipeline, resource), http.StatusConflict)
-			return
+			return nil, fmt.Errorf("%w%s", err, describe(chosen, pipeline, resource))
 		}
 	}
-	_ = json.NewEncoder(w).Encode(statuses(chosen, pipeline, resource)) // the client went away
+	return statuses(chosen, pipeline, resource), nil
 }
 
 func (s *snapshots) request(chosen []*source.Source, pipeline, resource string) error {
@@ -109,17 +107,14 @@ func Snapshot(ctx context.Context, request SnapshotRequest, progress func([]Snap
 	query := url.Values{"pipeline": {request.Pipeline}, "source": {request.Source}, "resource": {request.Resource}}
 	var found []source.SnapshotStatus
 	for method := http.MethodPost; ; method = http.MethodGet {
-		content, err := client.request(ctx, method, snapshotsPath+"?"+query.Encode(), nil)
-		if method == http.MethodPost && errors.As(err, new(*net.OpError)) {
+		err := client.request(ctx, method, snapshotsPath, query, nil, &found)
+		switch {
+		case err == nil:
+		case method == http.MethodPost && errors.As(err, new(*net.OpError)):
 			return fmt.Errorf("no kubeferry runs on %s: %w", request.StateDir, err)
-		}
-		if method == http.MethodGet && err != nil && ctx.Err() == nil {
+		case method == http.MethodGet && ctx.Err() == nil:
 			return fmt.Errorf("kubeferry ended: the snapshot begins anew when it runs again: %w", err)
-		}
-		if err == nil {
-			err = json.Unmarshal(content, &found)
-		}
-		if err != nil {
+		default:
 			return err
 		}
 		if request.Resource != "" && len(found) > 0 {

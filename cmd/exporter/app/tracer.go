@@ -90,21 +90,17 @@ type tracer struct {
 	mu        sync.Mutex // held during a request: one is answered at a time, to bound memory
 }
 
-func (t *tracer) serve(w http.ResponseWriter, r *http.Request) {
+// answer answers a request for a [Trace].
+func (t *tracer) answer(r *http.Request) (any, error) {
 	if !t.mu.TryLock() {
-		http.Error(w, "another trace is under way", http.StatusServiceUnavailable)
-		return
+		return nil, errors.New("another trace is under way")
 	}
 	defer t.mu.Unlock()
 	resource, err := t.resolve(r.Context(), r.FormValue("resource"))
-	if err == nil {
-		var trace *Trace
-		if trace, err = t.trace(r.Context(), delta.Ref{Resource: resource, Namespace: r.FormValue("namespace"), Name: r.FormValue("name")}); err == nil {
-			_ = json.NewEncoder(w).Encode(trace) // the client went away
-			return
-		}
+	if err != nil {
+		return nil, err
 	}
-	http.Error(w, err.Error(), http.StatusNotFound)
+	return t.trace(r.Context(), delta.Ref{Resource: resource, Namespace: r.FormValue("namespace"), Name: r.FormValue("name")})
 }
 
 // resolve finds a resource by a name that kubectl takes: first among those that are watched, for which the API server need not be there.
@@ -334,15 +330,12 @@ func RequestTrace(ctx context.Context, stateDir, resource, namespace, name strin
 	client := newSocketClient(stateDir)
 	defer client.close()
 	query := url.Values{"resource": {resource}, "namespace": {namespace}, "name": {name}}
-	answer, err := client.request(ctx, http.MethodGet, tracePath+"?"+query.Encode(), nil)
+	trace := &Trace{}
+	err := client.request(ctx, http.MethodGet, tracePath, query, nil, trace)
 	if errors.As(err, new(*net.OpError)) {
 		return nil, fmt.Errorf("no kubeferry runs on %s, or it has not begun: %w", stateDir, err)
 	}
-	var trace Trace
-	if err == nil {
-		err = json.Unmarshal(answer, &trace)
-	}
-	return &trace, err
+	return trace, err
 }
 
 // SplitObject splits NAMESPACE/NAME; a cluster-scoped object has no namespace.

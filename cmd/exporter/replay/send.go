@@ -97,9 +97,9 @@ func Run(ctx context.Context, options Options) error {
 // state sends the letters that are in the state directory.
 func (r *replay) state(ctx context.Context) error {
 	report := func(message string, err error) { r.Logger.Warn("the state directory", "state", message, "err", err) }
-	return app.WithDeadLetters(ctx, r.Config.StateDir, report, func(letters app.DeadLetterStore) error {
+	return app.WithStateDir(ctx, r.Config.StateDir, report, func(state app.StateDir) error {
 		for from := uint64(0); ; {
-			read, err := letters.Read(ctx, from)
+			read, err := state.DeadLetters(ctx, from)
 			if err != nil || len(read) == 0 {
 				return err
 			}
@@ -113,7 +113,7 @@ func (r *replay) state(ctx context.Context) error {
 			if len(sent) == 0 {
 				continue
 			}
-			if err := remove(ctx, letters, sent); err != nil {
+			if err := remove(ctx, state, sent); err != nil {
 				return err
 			}
 		}
@@ -121,10 +121,10 @@ func (r *replay) state(ctx context.Context) error {
 }
 
 // remove removes letters that were sent, even if ctx has ended.
-func remove(ctx context.Context, letters app.DeadLetterStore, sent []uint64) error {
+func remove(ctx context.Context, state app.StateDir, sent []uint64) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 	defer cancel()
-	return letters.Remove(ctx, sent)
+	return state.RemoveDeadLetters(ctx, sent)
 }
 
 // deliver sends a letter, or discards it, and reports whether it did. If not, it stays.
