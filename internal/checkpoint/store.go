@@ -70,7 +70,7 @@ func Open(dir string, report func(message string, err error)) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := openLocked(filepath.Join(dir, fileName), true, report)
+	s, err := openLocked(filepath.Join(dir, fileName), report)
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -78,8 +78,8 @@ func Open(dir string, report func(message string, err error)) (*Store, error) {
 	return s, nil
 }
 
-func openLocked(path string, compacts bool, report func(message string, err error)) (*Store, error) {
-	s, err := open(path, Info{}, compacts)
+func openLocked(path string, report func(message string, err error)) (*Store, error) {
+	s, err := open(path, Info{})
 	if !errors.Is(err, errUnusable) {
 		return s, err
 	}
@@ -87,7 +87,7 @@ func openLocked(path string, compacts bool, report func(message string, err erro
 	if err := setAside(path, reason, err, report); err != nil {
 		return nil, err
 	}
-	return open(path, Info{}, false)
+	return open(path, Info{})
 }
 
 // Renew closes the store, sets its file aside for the reason given, and opens an empty one. What the file held is lost.
@@ -98,7 +98,7 @@ func (s *Store) Renew(reason string, info Info, report func(message string, err 
 	}
 	var renewed *Store
 	if err == nil {
-		renewed, err = open(s.path, info, false)
+		renewed, err = open(s.path, info)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.lock.Close())
@@ -116,7 +116,7 @@ func (s *Store) waiting() (entries, letters uint64) {
 }
 
 // open opens the file. A new one begins with fresh.
-func open(path string, fresh Info, compacts bool) (s *Store, err error) {
+func open(path string, fresh Info) (s *Store, err error) {
 	if err := verify(path); err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func open(path string, fresh Info, compacts bool) (s *Store, err error) {
 	}
 	s = &Store{db: db, path: path}
 	err = guarded(func() (err error) {
-		if err = s.load(fresh); err == nil && compacts {
+		if err = s.load(fresh); err == nil {
 			s.db, err = compact(db, path, compactFrom, compactPart)
 		}
 		return err

@@ -63,22 +63,16 @@ type Lease struct {
 	// lastRead is when it was last read.
 	lastRead time.Time
 	read     bool // some answer came
-	changes  int  // how often the holder changed
 	// valid is for how long a holder counts on the Lease, as the last one seen wrote there: its duration may be another than ours.
 	valid time.Duration
-	// leading is set once this process took the Lease. renewed is when its last renewal was sent.
-	leading bool
-	term    uint64
-	before  Claim  // that the Lease named when this process took it, or last tried to
-	behind  bool   // whether that was newer than this one's
-	offset  uint64 // that it named then
-	renewed time.Time
+	// status lacks Holder and Waiting. Before, Behind and Offset are of when this process took the Lease, or last tried to.
+	status  LeaseStatus
+	renewed time.Time // when the last renewal was sent
 	// published is the state that the last renewal named.
 	published       Claim
 	publishedOffset uint64
 	endpoint        Endpoint
-	lost            error
-	onLost          chan struct{} // closed once lost is set
+	onLost          chan struct{} // closed once status.Err is set
 }
 
 // NewLease makes the lock.
@@ -111,7 +105,7 @@ func (l *Lease) Read(ctx context.Context) error {
 		return err
 	}
 	l.observe(lease)
-	return l.lost
+	return l.status.Err
 }
 
 // observe notes a Lease as it is; l.mu is held.
@@ -129,10 +123,10 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 	}
 	l.lastRead = now
 	if l.read && holder(lease) != "" && holder(lease) != holder(before) {
-		l.changes++
+		l.status.Changes++
 	}
 	l.seen, l.read = lease, true
-	r, lost := leaseAnnotations{}, l.lost
+	r, lost := leaseAnnotations{}, l.status.Err
 	if lease != nil {
 		r = readAnnotations(lease, now)
 		if d := lease.Spec.LeaseDurationSeconds; holder(lease) != "" && d != nil {
@@ -141,18 +135,18 @@ func (l *Lease) observe(lease *coordinationv1.Lease) {
 	}
 	switch {
 	case lost != nil:
-	case l.leading && r.term == 0 && elapsed(l.renewed, now) > l.options.Duration:
+	case l.status.Leading && r.term == 0 && elapsed(l.renewed, now) > l.options.Duration:
 		lost = fmt.Errorf("%w: %s was made anew, and another may have held the one before", ErrLost, l.Describe())
 	case lease == nil:
 	case r.cluster != "" && r.cluster != l.options.Cluster:
 		lost = fmt.Errorf("%w: %s is that of cluster %q, and this is %q: give each its own leaseName", ErrOtherCluster, l.Describe(), r.cluster, l.options.Cluster)
 	case r.clusterUID != "" && l.options.ClusterUID != "" && r.clusterUID != l.options.ClusterUID:
 		lost = fmt.Errorf("%w: the uid of kube-system in %s is %s, and here %s", ErrOtherCluster, l.Describe(), r.clusterUID, l.options.ClusterUID)
-	case l.leading && (holder(lease) != "" && holder(lease) != l.options.Identity || r.term > l.term):
+	case l.status.Leading && (holder(lease) != "" && holder(lease) != l.options.Identity || r.term > l.status.Term):
 		lost = fmt.Errorf("%w: %s is held by %q in term %d", ErrLost, l.Describe(), holder(lease), r.term)
 	}
-	if lost != nil && l.lost == nil {
-		l.lost = lost
+	if lost != nil && l.status.Err == nil {
+		l.status.Err = lost
 		close(l.onLost)
 	}
 }
@@ -215,7 +209,7 @@ func (l *Lease) hold(ctx context.Context) error {
 		write = l.options.Client.Create
 	}
 	before := readAnnotations(lease, sent)
-	leading, term, err := l.leading, l.term, l.lost
+	leading, term, err := l.status.Leading, l.status.Term, l.status.Err
 	switch {
 	case err != nil:
 	case !l.read:
@@ -231,11 +225,11 @@ func (l *Lease) hold(ctx context.Context) error {
 		// Others may have led that neither the Lease nor the claim names: it was deleted, or etcd was restored. The clock
 		// puts the term above theirs too. A term that came twice would make two histories of one lineage look the same.
 		term = max(before.term, before.claim.Term, claim.Term, clockTerm(sent)) + 1
-		l.before, l.behind, l.offset = before.claim, claim.behind(before.claim), before.offset
+		l.status.Before, l.status.Behind, l.status.Offset = before.claim, claim.behind(before.claim), before.offset
 	}
 	r := leaseAnnotations{
 		cluster: l.options.Cluster, clusterUID: cmp.Or(l.options.ClusterUID, before.clusterUID), claim: l.written(claim, term), term: term,
-		offset: max(before.offset, l.offset, l.options.Offset()), endpoint: l.endpoint,
+		offset: max(before.offset, l.status.Offset, l.options.Offset()), endpoint: l.endpoint,
 	}
 	l.mu.Unlock()
 	l.fill(&lease.Spec, sent)
@@ -247,8 +241,8 @@ func (l *Lease) hold(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !leading {
-		l.leading, l.term = true, term
-		l.changes++
+		l.status.Leading, l.status.Term = true, term
+		l.status.Changes++
 	}
 	l.seen, l.since, l.renewed, l.published, l.publishedOffset = written, sent, sent, r.claim, r.offset
 	return nil
@@ -274,8 +268,8 @@ func (l *Lease) fill(spec *coordinationv1.LeaseSpec, now time.Time) {
 func (l *Lease) written(claim Claim, term uint64) Claim {
 	switch {
 	case claim.Term == term:
-	case l.before.Lineage != "":
-		claim = l.before
+	case l.status.Before.Lineage != "":
+		claim = l.status.Before
 	default:
 		if claim.Lineage != "" {
 			claim.Commit = maxAhead
@@ -322,12 +316,10 @@ type LeaseStatus struct {
 func (l *Lease) Status() LeaseStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := LeaseStatus{
-		Leading: l.leading, Term: l.term, Before: l.before, Behind: l.behind, Offset: l.offset,
-		Holder: holder(l.seen), Changes: l.changes, Err: l.lost,
-	}
+	s := l.status
+	s.Holder = holder(l.seen)
 	switch {
-	case l.leading:
+	case s.Leading:
 	case l.read:
 		s.Waiting = l.takeable()
 	default:
@@ -343,8 +335,8 @@ func (l *Lease) Left() time.Duration {
 	claim := l.options.Claim()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.leading || l.lost != nil || l.renewed.IsZero() ||
-		l.published.Term != l.term || claim.Lineage != l.published.Lineage || l.options.Offset() > l.publishedOffset {
+	if !l.status.Leading || l.status.Err != nil || l.renewed.IsZero() ||
+		l.published.Term != l.status.Term || claim.Lineage != l.published.Lineage || l.options.Offset() > l.publishedOffset {
 		return 0
 	}
 	return l.options.Duration - margin - elapsed(l.renewed, l.options.Now())

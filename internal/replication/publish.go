@@ -72,8 +72,8 @@ func (l *Lease) Release(ctx context.Context) error {
 		now := metav1.NewMicroTime(l.options.Now())
 		claim := l.options.Claim()
 		l.mu.Lock()
-		lease, leading, err := l.seen.DeepCopy(), l.leading, l.lost
-		written, term := l.written(claim, l.term), l.term
+		lease, leading, err := l.seen.DeepCopy(), l.status.Leading, l.status.Err
+		written, term := l.written(claim, l.status.Term), l.status.Term
 		l.renewed = time.Time{}
 		l.mu.Unlock()
 		if !leading || lease == nil || err != nil {
