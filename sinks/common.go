@@ -37,7 +37,7 @@ func (c *Common) Validate() []Fault {
 	faults.FailIf(c.Concurrency < 1, "concurrency", "must be at least 1")
 	faults.FailIf(c.Timeout < time.Millisecond, "timeout", "must be at least 1ms")
 	if c.TLS != nil {
-		c.TLS.validate(&faults)
+		c.TLS.validate(&faults, "tls")
 	}
 	return faults
 }

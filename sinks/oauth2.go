@@ -37,12 +37,7 @@ func (o *OAuth2) Validate(faults *Faults, path string, plain *Plaintext) {
 	faults.FailIf(o.ClientID == "", path+".clientID", "missing")
 	faults.FailIf((o.ClientSecret == "") == (o.ClientSecretFile == ""), path+".clientSecretFile", "set one of clientSecret and clientSecretFile")
 	if o.TLS != nil {
-		var own Faults
-		o.TLS.validate(&own)
-		for _, fault := range own {
-			fault.Path = path + "." + fault.Path
-			*faults = append(*faults, fault)
-		}
+		o.TLS.validate(faults, path+".tls")
 	}
 }
 
@@ -99,10 +94,7 @@ func (t *Tokens) Refused(token string) {
 }
 
 func (o *OAuth2) secret(key string) (string, error) {
-	if o.ClientSecretFile == "" {
-		return o.ClientSecret, nil
-	}
-	return ReadSecret(key+".clientSecretFile", o.ClientSecretFile)
+	return ReadSecret(key+".clientSecretFile", o.ClientSecretFile, o.ClientSecret)
 }
 
 // CheckFiles reports a file of the section that cannot be read.

@@ -8,9 +8,13 @@ import (
 )
 
 // ReadSecret returns the content of the file at path, without trailing line breaks; key is the key of the configuration
-// that names it. Files with secrets are read for each connection or request, so that mounted Secrets may rotate. An error
-// is a *[FileError], also while the file is missing for a moment because it is being replaced.
-func ReadSecret(key, path string) (string, error) {
+// that names it. If path is empty, it returns value: what the configuration has in place of a file. Files with secrets are read for each
+// connection or request, so that mounted Secrets may rotate. An error is a *[FileError], also while the file is missing for a moment because it
+// is being replaced.
+func ReadSecret(key, path, value string) (string, error) {
+	if path == "" {
+		return value, nil
+	}
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return "", &FileError{key, path, err}

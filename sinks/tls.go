@@ -17,9 +17,9 @@ type TLS struct {
 	InsecureSkipVerify bool   `yaml:"insecureSkipVerify" doc:"accept any certificate; for tests"`
 }
 
-func (t *TLS) validate(faults *Faults) {
-	faults.FailIf((t.CertFile == "") != (t.KeyFile == ""), "tls.certFile", "certFile and keyFile belong together: set both or neither")
-	faults.WarnIf(t.InsecureSkipVerify, "tls.insecureSkipVerify", "the server's certificate is not verified")
+func (t *TLS) validate(faults *Faults, path string) {
+	faults.FailIf((t.CertFile == "") != (t.KeyFile == ""), path+".certFile", "certFile and keyFile belong together: set both or neither")
+	faults.WarnIf(t.InsecureSkipVerify, path+".insecureSkipVerify", "the server's certificate is not verified")
 }
 
 // Config reads the files and returns the client configuration of one connection to host (a name or an address, without

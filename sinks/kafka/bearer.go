@@ -40,7 +40,7 @@ func bearerOf(life context.Context, config *SASL) bearer {
 			return token, err
 		}
 	default:
-		b.token = func(context.Context) (string, error) { return sinks.ReadSecret("sasl.tokenFile", config.TokenFile) }
+		b.token = func(context.Context) (string, error) { return sinks.ReadSecret("sasl.tokenFile", config.TokenFile, "") }
 	}
 	return b
 }

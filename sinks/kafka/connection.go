@@ -151,12 +151,10 @@ func (m mechanism) Name() string {
 }
 
 // Start implements [sasl.Mechanism].
-func (m mechanism) Start(ctx context.Context) (_ sasl.StateMachine, _ []byte, err error) {
-	password := m.config.Password
-	if m.config.PasswordFile != "" {
-		if password, err = sinks.ReadSecret("sasl.passwordFile", m.config.PasswordFile); err != nil {
-			return nil, nil, err
-		}
+func (m mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+	password, err := sinks.ReadSecret("sasl.passwordFile", m.config.PasswordFile, m.config.Password)
+	if err != nil {
+		return nil, nil, err
 	}
 	algorithm, ok := scramAlgorithms[m.config.Mechanism]
 	if !ok {

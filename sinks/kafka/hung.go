@@ -25,28 +25,25 @@ const (
 // hungBrokers are the brokers that did not answer a request in time. Such a broker gets one request every five seconds. Its other records
 // fail at once: a call takes as long as its slowest request, so each call would wait for the time-out, with the records for all brokers.
 type hungBrokers struct {
-	mu      sync.Mutex // guards what follows
-	brokers map[kafka.Broker]*hungBroker
-}
+	timeout time.Duration // of a request
 
-type hungBroker struct {
-	until time.Time // when it may be tried again
-	tried bool      // a trial is under way
+	mu    sync.Mutex // guards until
+	until map[kafka.Broker]time.Time
 }
 
 // begin returns an error if nothing may be sent to the broker now. Otherwise the caller sends one request, and calls end.
 func (h *hungBrokers) begin(leader kafka.Broker, now time.Time) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	b := h.brokers[leader]
-	if b == nil {
+	until, hung := h.until[leader]
+	if !hung {
 		return nil
 	}
-	if b.tried || now.Before(b.until) {
+	if now.Before(until) {
 		return sinks.Transient(sinks.ReasonTimeout, fmt.Errorf("broker %d (%s) did not answer in time, and is tried again every %v",
 			leader.ID, net.JoinHostPort(leader.Host, strconv.Itoa(leader.Port)), trialInterval))
 	}
-	b.tried = true
+	h.until[leader] = now.Add(h.timeout + trialInterval) // unless end changes it
 	return nil
 }
 
@@ -59,12 +56,12 @@ func (h *hungBrokers) end(leader kafka.Broker, err error, began, now time.Time) 
 	defer h.mu.Unlock()
 	var answer kafka.Error
 	timedOut := err != nil && !errors.As(err, &answer) && reasonOf(err) == sinks.ReasonTimeout
-	switch b := h.brokers[leader]; {
+	switch _, hung := h.until[leader]; {
 	case timedOut && now.Sub(began) >= slowRequest:
-		h.brokers[leader] = &hungBroker{until: now.Add(trialInterval)}
+		h.until[leader] = now.Add(trialInterval)
 	case !timedOut && !errors.Is(err, context.Canceled): // it answered, or the request failed at once
-		delete(h.brokers, leader)
-	case b != nil:
-		b.tried = false
+		delete(h.until, leader)
+	case hung:
+		h.until[leader] = now
 	}
 }

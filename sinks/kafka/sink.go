@@ -68,7 +68,7 @@ func (c *Config) Open(ctx context.Context, env sinks.Env) (sinks.Sink, error) {
 		end:       end,
 		inFlight:  make(chan struct{}, maxInFlight),
 		creating:  make(chan struct{}, 1),
-		hung:      hungBrokers{brokers: map[kafka.Broker]*hungBroker{}},
+		hung:      hungBrokers{timeout: c.Timeout, until: map[kafka.Broker]time.Time{}},
 	}, nil
 }
 

@@ -134,12 +134,10 @@ func (c *Config) logIn(o *nats.Options) error {
 		}
 		return nkey(o)
 	case c.TokenFile != "":
-		o.Token, err = sinks.ReadSecret("tokenFile", c.TokenFile)
-	case c.PasswordFile != "":
-		o.User = c.Username
-		o.Password, err = sinks.ReadSecret("passwordFile", c.PasswordFile)
+		o.Token, err = sinks.ReadSecret("tokenFile", c.TokenFile, "")
 	default:
-		o.User, o.Password = c.Username, c.Password
+		o.User = c.Username
+		o.Password, err = sinks.ReadSecret("passwordFile", c.PasswordFile, c.Password)
 	}
 	return err
 }

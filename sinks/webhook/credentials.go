@@ -71,12 +71,12 @@ func (c *Config) readSecrets(hidden []string) (*secrets, error) {
 	return s, nil
 }
 
-func (s *secrets) authenticate(auth *Auth) (err error) {
+func (s *secrets) authenticate(auth *Auth) error {
 	switch {
 	case auth.OAuth2 != nil: // it takes a request
 		return nil
 	case auth.Basic == nil:
-		token, err := sinks.ReadSecret("auth.bearerTokenFile", auth.BearerTokenFile)
+		token, err := sinks.ReadSecret("auth.bearerTokenFile", auth.BearerTokenFile, "")
 		if err != nil {
 			return err
 		}
@@ -87,11 +87,9 @@ func (s *secrets) authenticate(auth *Auth) (err error) {
 		s.hidden = append(s.hidden, token)
 		return nil
 	}
-	password := auth.Basic.Password
-	if auth.Basic.PasswordFile != "" {
-		if password, err = sinks.ReadSecret("auth.basic.passwordFile", auth.Basic.PasswordFile); err != nil {
-			return err
-		}
+	password, err := sinks.ReadSecret("auth.basic.passwordFile", auth.Basic.PasswordFile, auth.Basic.Password)
+	if err != nil {
+		return err
 	}
 	pair := base64.StdEncoding.EncodeToString([]byte(auth.Basic.Username + ":" + password))
 	s.authorization = "Basic " + pair
@@ -101,7 +99,7 @@ func (s *secrets) authenticate(auth *Auth) (err error) {
 
 // addKey adds a signing secret. Its form is that of the Standard Webhooks libraries: base64, with or without whsec_ in front.
 func (s *secrets) addKey(name, path string) error {
-	content, err := sinks.ReadSecret(name, path)
+	content, err := sinks.ReadSecret(name, path, "")
 	if err != nil {
 		return err
 	}

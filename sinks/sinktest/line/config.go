@@ -56,7 +56,7 @@ func (c *Config) Limits() sinks.Limits {
 
 // Open implements [sinks.Config]. The server may be away; a file that is missing is a mistake.
 func (c *Config) Open(context.Context, sinks.Env) (sinks.Sink, error) {
-	if _, err := sinks.ReadSecret("tokenFile", c.TokenFile); err != nil {
+	if _, err := sinks.ReadSecret("tokenFile", c.TokenFile, ""); err != nil {
 		return nil, err
 	}
 	return &Sink{config: c}, nil

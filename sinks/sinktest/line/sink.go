@@ -65,7 +65,7 @@ type conn struct {
 }
 
 func (s *Sink) dial(ctx context.Context) (*conn, error) {
-	token, err := sinks.ReadSecret("tokenFile", s.config.TokenFile)
+	token, err := sinks.ReadSecret("tokenFile", s.config.TokenFile, "")
 	if err != nil {
 		return nil, err // sinks.Classify classifies it
 	}
