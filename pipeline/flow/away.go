@@ -33,8 +33,10 @@ func (s *Scheduler) nextProbe(now time.Time, fits func(*Item) bool) (b *Batch, a
 	if now.Before(s.sink.probeAt) {
 		return nil, s.sink.probeAt, false
 	}
-	for _, group := range s.groups {
-		s.regroup(group.objects, group.round, now, 0)
+	for _, group := range s.groups { // of several flows
+		for _, objects := range byFlow(group.objects) {
+			s.regroup(objects, group.round, now, 0)
+		}
 	}
 	s.groups = nil
 	f := s.nextProbed(now)

@@ -281,18 +281,13 @@ func (s *Scheduler) regroup(objects []*object, round int, now time.Time, wait ti
 
 // groupReady puts a group where it is found when it is its turn: in the company lane of its flow if it is of one.
 func (s *Scheduler) groupReady(group *Batch, now time.Time) {
-	switch flows := byFlow(group.objects); {
-	case len(flows) == 1:
-		f := group.objects[0].flow
-		f.company = append(f.company, group)
-		s.place(f, now)
-	case s.Away(now):
-		for _, objects := range flows {
-			s.regroup(objects, group.round, now, 0)
-		}
-	default:
+	if len(byFlow(group.objects)) > 1 {
 		s.groups = append(s.groups, group)
+		return
 	}
+	f := group.objects[0].flow
+	f.company = append(f.company, group)
+	s.place(f, now)
 }
 
 // parts splits objects that failed together: by flow if the call was slow, else in two halves. If they are of several flows, no flow is in both
