@@ -53,22 +53,17 @@ func (r *Redactor) Secret(object *delta.Object) (*delta.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redact Secret: %w", err)
 	}
-	all := func(string, any) bool { return true }
-	annotation := func(name string, value any) bool {
-		_, isText := value.(string)
-		return !isText || !slices.Contains(harmlessAnnotations, name)
-	}
 	ref := delta.Ref{Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: object.Namespace(), Name: object.Name()}
 	for _, place := range []struct {
-		path   fieldpath.Path
-		redact func(name string, value any) bool
+		path     fieldpath.Path
+		harmless []string
 	}{
-		{fieldpath.Of("metadata", "annotations"), annotation},
-		{fieldpath.Of("data"), all},
-		{fieldpath.Of("stringData"), all},
+		{fieldpath.Of("metadata", "annotations"), harmlessAnnotations},
+		{fieldpath.Of("data"), nil},
+		{fieldpath.Of("stringData"), nil},
 	} {
 		if err := place.path.Replace(u.Object, func(at fieldpath.Path, values any) (any, error) {
-			return r.members(ref, at, values, place.redact)
+			return r.members(ref, at, values, place.harmless)
 		}); err != nil {
 			return nil, fmt.Errorf("redact Secret: %w", err)
 		}
@@ -80,14 +75,14 @@ func (r *Redactor) Secret(object *delta.Object) (*delta.Object, error) {
 	return delta.NewObject(raw)
 }
 
-// members redacts those values of a map that are chosen, and as a whole what is no map, as no Secret has it.
-func (r *Redactor) members(ref delta.Ref, at fieldpath.Path, values any, chosen func(name string, value any) bool) (any, error) {
+// members redacts the values of a map, but for texts under harmless names, and as a whole what is no map, as no Secret has it.
+func (r *Redactor) members(ref delta.Ref, at fieldpath.Path, values any, harmless []string) (any, error) {
 	members, ok := values.(map[string]any)
 	if !ok && values != nil {
 		return r.value(ref, at, values)
 	}
 	for name, value := range members {
-		if !chosen(name, value) {
+		if _, isText := value.(string); isText && slices.Contains(harmless, name) {
 			continue
 		}
 		var err error
