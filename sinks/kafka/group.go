@@ -53,7 +53,7 @@ func (s *Sink) groups(ctx context.Context, batch []sinks.Record, errs []error) [
 	found, err := s.lookup(ctx, slices.Sorted(maps.Keys(distinct)))
 	if err != nil && !errors.Is(err, context.Canceled) {
 		// Whatever the reason: a pool that failed to start tries again only in its own time.
-		s.refresh(refreshAfterError)
+		s.transport.renew(refreshAfterError)
 	}
 
 	type place struct {

@@ -41,9 +41,6 @@ type Sink struct {
 	listed    time.Time            // when the brokers' topics were read into counted
 	turn      atomic.Uint32        // chooses the partitions with key: none
 	hung      hungBrokers
-
-	mu        sync.Mutex // guards what follows
-	refreshed time.Time  // when the pool of connections was given up
 }
 
 // Open implements [sinks.Config]. It connects to nothing.
@@ -100,7 +97,7 @@ func (s *Sink) Deliver(ctx context.Context, batch []sinks.Record) error {
 
 // Close implements [sinks.Sink]. It closes every connection in any state, so nothing in it can block.
 func (s *Sink) Close(context.Context) error {
-	s.transport.CloseIdleConnections()
+	s.transport.renew(0)
 	s.end()
 	return nil
 }
@@ -110,17 +107,8 @@ func (s *Sink) Close(context.Context) error {
 func (s *Sink) refreshFor(err error) {
 	switch reasonOf(err) {
 	case sinks.ReasonUnreachable, sinks.ReasonUnavailable:
-		s.refresh(refreshAfterError)
+		s.transport.renew(refreshAfterError)
 	case sinks.ReasonNotFound, sinks.ReasonUnauthorized:
-		s.refresh(refreshMissingTopic)
-	}
-}
-
-func (s *Sink) refresh(atMost time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now := time.Now(); now.Sub(s.refreshed) >= atMost {
-		s.refreshed = now
-		s.transport.CloseIdleConnections()
+		s.transport.renew(refreshMissingTopic)
 	}
 }

@@ -181,7 +181,7 @@ func (s *Sink) create(ctx context.Context, topics []string) (map[string]error, e
 		case err == nil:
 			s.log.Info("created topic", "topic", topic)
 		case errors.Is(err, kafka.TopicAlreadyExists): // by another call or another program
-			s.refresh(0)
+			s.transport.renew(0)
 		default:
 			failed[topic] = transient(fmt.Errorf("create topic %q: %w", topic, err))
 		}

@@ -23,6 +23,7 @@ type transport struct {
 	mu      sync.Mutex           // guards what follows
 	topics  map[string]time.Time // when each was asked for last
 	current *kafka.Transport
+	renewed time.Time
 }
 
 // disusedAfter is how long after it was asked for a topic is forgotten, with the next new one: tenants may name topics.
@@ -63,5 +64,12 @@ func (t *transport) with(topics []string) *kafka.Transport {
 	return t.current
 }
 
-// CloseIdleConnections makes the next request begin with new connections and with the metadata.
-func (t *transport) CloseIdleConnections() { t.with(nil).CloseIdleConnections() }
+// renew makes the next request begin with new connections and with the metadata, unless it did so within a time.
+func (t *transport) renew(atMost time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now := time.Now(); now.Sub(t.renewed) >= atMost {
+		t.renewed = now
+		t.current.CloseIdleConnections()
+	}
+}
