@@ -119,7 +119,7 @@ func TestRequestedDelaysLeaveNoConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if _, _, err := w.Decode(); err != nil {
+	if _, err := w.next(); err != nil {
 		t.Fatal(err)
 	}
 	client.timeout = 500 * time.Millisecond
@@ -129,8 +129,8 @@ func TestRequestedDelaysLeaveNoConnection(t *testing.T) {
 		}
 	}
 	close(more)
-	if _, _, err := w.Decode(); err != nil {
-		t.Errorf("the watch beside them has ended: %v, %v", err, w.err)
+	if _, err := w.next(); err != nil {
+		t.Errorf("the watch beside them has ended: %v", err)
 	}
 }
 
@@ -180,14 +180,14 @@ func TestSwallowedConnectionIsLeft(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer w.Close()
-				if _, _, err := w.Decode(); err != nil {
+				if _, err := w.next(); err != nil {
 					t.Fatal(err)
 				}
 				if client.bookmark = 50 * time.Millisecond; errors.Is(fault.want, errOverdue) {
 					client.timeout, client.bookmark, w.body.(*watchBody).end = client.bookmark, time.Hour, time.Now()
 				}
-				if _, _, err := w.Decode(); !errors.Is(w.err, fault.want) {
-					t.Fatalf("got %v, %v, want %v", err, w.err, fault.want)
+				if _, err := w.next(); !errors.Is(err, fault.want) {
+					t.Fatalf("got %v, want %v", err, fault.want)
 				}
 			} else {
 				if _, err := c.list(ctx, metav1.ListOptions{Limit: 1}); err != nil {
@@ -371,7 +371,7 @@ func TestWatchThatHangsEndsAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(f.Close)
-		if _, _, err := f.Decode(); err != nil {
+		if _, err := f.next(); err != nil {
 			t.Fatal(err)
 		}
 		return f
@@ -381,12 +381,12 @@ func TestWatchThatHangsEndsAlone(t *testing.T) {
 		t.Fatalf("two connections: %s, %s", a, b)
 	}
 	client.bookmark = 50 * time.Millisecond
-	if _, _, err := hung.Decode(); err == nil || hung.err != nil && !strings.Contains(hung.err.Error(), "no bookmarks") {
-		t.Fatalf("got %v, %v", err, hung.err)
+	if _, err := hung.next(); !errors.Is(err, errNoBookmarks) {
+		t.Fatalf("got %v", err)
 	}
 	client.bookmark = bookmarkTimeout
 	close(hangs)
-	if _, _, err := other.Decode(); err != nil {
-		t.Errorf("the other watch has ended: %v", other.err)
+	if _, err := other.next(); err != nil {
+		t.Errorf("the other watch has ended: %v", err)
 	}
 }

@@ -2,13 +2,12 @@
 //
 // # From the API server to a handler
 //
-// Each [Source] has one watch per resource and scope, and each watch a client-go Reflector. One goroutine at a time does
-// all of it but the reading of the connection:
+// Each [Source] has one watch per resource and scope. One goroutine at a time does all of it but the reading of the connection:
 //
-//	API server ─▶ frames ─▶ Reflector ─▶ store ─▶ follower ─▶ process ─▶ Handler
-//	              (bytes)   (retries)             (position)  (known set)
+//	API server ─▶ frames ─▶ follower ─▶ process ─▶ Handler
+//	              (bytes)   (position)  (known set)
 //
-// The follower is the Reflector's ListerWatcher, and begins each watch where the last one ended, or with the whole state. The
+// The follower opens watches again and again. It begins each where the last one ended, or with the whole state. The
 // process function compares each object with the known set, the objects that exist at the position: what it has seen is
 // dropped, what is new is a delta. docs/architecture.md has the reasons.
 //

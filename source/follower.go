@@ -4,25 +4,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/http"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
 
-// follower keeps watching a collection across errors. It is the ListerWatcher of a client-go Reflector, which opens watches,
-// reopens them, and backs off. A Reflector lists again after many errors that lose no events; so list returns an empty list, and
-// the next watch resumes from the follower's own position. Only without a position, or once the server refused it (410), is the
-// whole state read before.
-//
-// The reflector calls it from one goroutine at a time (list from one of its own), so that a pipeline that
-// blocks holds the watch back.
+// follower keeps watching a collection. It opens a watch, processes what that sends, and opens the next one at the position. Only without a
+// position, or once the server refused it (410), is the whole state read before. client-go's Reflector would list again after many errors that
+// lose no events.
 type follower struct {
 	*watcher
 
@@ -32,8 +24,6 @@ type follower struct {
 	apart bool
 	// at is the resource version that the last watch began behind, and refused one that the server refused inside the stream.
 	at, refused string
-	// received is set once the open watch has sent an event.
-	received bool
 	// lastWatchEmpty is set if the last watch ended at once without an event. The next one counts as open only when it
 	// sends an event, or lasts.
 	lastWatchEmpty bool
@@ -46,21 +36,28 @@ type follower struct {
 // errEmpty is reported when a watch has ended at once, and the one before it too.
 var errEmpty = errors.New("the watch ends as soon as it is opened: what answers may not be an API server")
 
-// minWatchDuration is how long a watch without events must stay open to count as successful. The Reflector, too, backs off after
-// a shorter one.
+// minWatchDuration is how long a watch without events must stay open to count as successful.
 const minWatchDuration = time.Second
+
+// readAhead is how many events of a watch are decoded while one is being processed.
+const readAhead = 8
 
 // run follows until ctx ends or the resource is gone.
 func (l *follower) run(ctx context.Context) {
 	ctx, l.stop = context.WithCancel(ctx)
 	defer l.stop()
-	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: l.list, WatchFuncWithContext: l.openWatch}, l)
-	s := eventStore{forward: func(e event) error { return l.forward(ctx, e) }}
-	cache.NewReflectorWithOptions(lw, nil, s, cache.ReflectorOptions{Backoff: &l.options.Backoff}).RunWithContext(ctx)
+	delay := l.options.Backoff.DelayFunc()
+	for ctx.Err() == nil {
+		if l.watchOnce(ctx) {
+			delay = l.options.Backoff.DelayFunc()
+			continue
+		}
+		select {
+		case <-time.After(delay()):
+		case <-ctx.Done():
+		}
+	}
 }
-
-// IsWatchListSemanticsUnSupported keeps the reflector from watch-lists of its own, which it collects in memory.
-func (*follower) IsWatchListSemanticsUnSupported() bool { return true }
 
 // position is where the next watch goes on: the resource version of the last event that was processed, or of the last
 // complete state; empty if there is none, or the server refused it.
@@ -82,21 +79,14 @@ func (l *follower) from() *collection {
 	return &c
 }
 
-// list returns an empty list. Its resource version means nothing, as openWatch has its own position, which must not be read here: the reflector
-// does not wait for a list when it ends.
-func (*follower) list(context.Context, metav1.ListOptions) (runtime.Object, error) {
-	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "0"}}, nil
-}
-
-// openWatch opens a watch that goes on from the position, whatever resource version the options name: the
-// reflector's is that of the last object, which means nothing inside a state.
-func (l *follower) openWatch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+// watchOnce opens a watch that goes on from the position, and processes what it sends until it ends. It returns false if the next one has to wait.
+func (l *follower) watchOnce(ctx context.Context) bool {
 	short := l.leaving.Load()
+	seconds := 300 + rand.Int64N(300) // so that not all watches end at once
 	if short {
-		seconds := int64(endingTimeout.Seconds())
-		options.TimeoutSeconds = &seconds
+		seconds = int64(endingTimeout.Seconds())
 	}
-	f, err := l.open(ctx, options)
+	f, err := l.open(ctx, metav1.ListOptions{TimeoutSeconds: &seconds, AllowWatchBookmarks: true})
 	if apierrors.IsNotFound(err) {
 		err = l.notFound(ctx, err)
 	}
@@ -104,9 +94,9 @@ func (l *follower) openWatch(ctx context.Context, options metav1.ListOptions) (w
 		if ctx.Err() == nil {
 			l.health.failed(err)
 		}
-		return nil, err
+		return false
 	}
-	l.received, l.absence = false, absence{}
+	l.absence = absence{}
 	l.mu.Lock()
 	if l.cut = f.leave; l.leaving.Load() && !short || l.state.Gap != "" { // since then
 		f.leave()
@@ -114,28 +104,32 @@ func (l *follower) openWatch(ctx context.Context, options metav1.ListOptions) (w
 	l.mu.Unlock()
 	l.wakeSnapshots()
 	timer := time.AfterFunc(minWatchDuration, l.confirm)
-	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
-	return &endingWatch{
-		Interface: watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), f, reporter),
-		ended: func() {
-			timer.Stop()
-			if ctx.Err() == nil {
-				l.ended(f)
+	received, err := l.follow(ctx, f)
+	timer.Stop()
+	return ctx.Err() == nil && l.ended(f, received, err)
+}
+
+// follow processes what an open watch sends, until it ends with an error.
+func (l *follower) follow(ctx context.Context, f *frames) (received bool, err error) {
+	defer f.Close()
+	events := make(chan event, readAhead)
+	go func() {
+		defer close(events)
+		for {
+			var e event
+			if e, err = f.next(); err != nil {
+				return
 			}
-		},
-	}, nil
-}
-
-// endingWatch calls ended, in the reflector's goroutine, when the reflector is done with the watch.
-type endingWatch struct {
-	watch.Interface
-	ended func()
-}
-
-// Stop implements [watch.Interface].
-func (w *endingWatch) Stop() {
-	w.Interface.Stop()
-	w.ended()
+			events <- e
+		}
+	}()
+	for e := range events { // when ctx ends, the request ends, and closes it
+		if received = true; ctx.Err() == nil {
+			l.confirm()
+			_ = l.process(ctx, e) // an error means that ctx has ended
+		}
+	}
+	return received, err
 }
 
 // notFound handles a 404. If discovery confirms that the resource does not exist, run ends.
@@ -158,12 +152,13 @@ func (l *follower) opened(resumed bool) {
 	}
 }
 
-// ended handles the end of a watch. The API server ends every watch after its time-out, so an end alone is no failure.
-func (l *follower) ended(f *frames) {
-	l.bookmarks = f.bookmarks
-	empty := !l.received && time.Since(f.opened) < minWatchDuration
-	switch err := f.err; {
-	case err == nil:
+// ended handles the end of a watch, and returns false if the next one has to wait. The API server ends every watch after its time-out, so an end
+// alone is no failure.
+func (l *follower) ended(f *frames, received bool, err error) bool {
+	lasted := time.Since(f.opened) >= minWatchDuration
+	empty := !received && !lasted
+	switch {
+	case f.left.Load():
 	case isRefusal(err) && l.position() != "" && l.at == l.state.Resume:
 		if l.refused = l.at; l.at == l.state.Position {
 			l.refuse(err)
@@ -176,5 +171,6 @@ func (l *follower) ended(f *frames) {
 	case empty && l.lastWatchEmpty:
 		l.health.failed(errEmpty)
 	}
-	l.lastWatchEmpty = empty
+	l.bookmarks, l.lastWatchEmpty = f.bookmarks, empty
+	return lasted || f.left.Load() || received && isDisconnect(err)
 }

@@ -13,7 +13,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -46,11 +45,7 @@ type frames struct {
 	// bookmarks is set once one has come, in an earlier watch too.
 	bookmarks bool
 	left      atomic.Bool // it is ended from here
-	// err is why the watch has ended. It is set before the reflector is notified of the end.
-	err error
 }
-
-var _ watch.Decoder = (*frames)(nil)
 
 func newFrames(body io.ReadCloser, keepManagedFields bool) *frames {
 	return &frames{
@@ -58,37 +53,10 @@ func newFrames(body io.ReadCloser, keepManagedFields bool) *frames {
 	}
 }
 
-// event is what a watch sent.
+// event is what a watch sent. A bookmark's object has a resource version only.
 type event struct {
-	kind            watch.EventType
-	object          *delta.Object
-	resourceVersion string // of a bookmark that has gone through the reflector, instead of the object
-}
-
-// errBackOff makes the reflector back off before it opens the next watch.
-var errBackOff = errors.New("the watch has failed")
-
-// Decode implements [watch.Decoder].
-func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
-	e, err := f.next()
-	if err != nil {
-		return "", nil, f.end(err)
-	}
-	f.bookmarks = f.bookmarks || e.kind == watch.Bookmark
-	return e.kind, &item{object: e.object}, nil
-}
-
-// end keeps the reason for the end of the watch. Behind io.EOF the reflector opens the next one at once, if this one has
-// sent something or lasted. That would be too soon after an error; but not after a watch that has lasted, whatever ended it.
-func (f *frames) end(err error) error {
-	if f.left.Load() {
-		return io.EOF
-	}
-	f.err = err
-	if time.Since(f.opened) >= minWatchDuration || isDisconnect(err) {
-		return io.EOF
-	}
-	return errBackOff
+	kind   watch.EventType
+	object *delta.Object
 }
 
 // leave ends the watch, so that the next one begins soon.
@@ -97,7 +65,7 @@ func (f *frames) leave() {
 	f.Close()
 }
 
-// Close implements [watch.Decoder].
+// Close ends the request.
 func (f *frames) Close() { _ = f.body.Close() }
 
 // readError is an error of the connection, as opposed to one of the data.
@@ -123,6 +91,7 @@ func (f *frames) next() (event, error) {
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			e, err := f.decode(line)
+			f.bookmarks = f.bookmarks || e.kind == watch.Bookmark
 			if cap(f.long) > maxKeptLine { // the object is a copy, and may wait for long
 				f.long = nil
 			}

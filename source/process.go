@@ -14,17 +14,6 @@ import (
 // This file is the process function of a watch: it compares what arrives with the known set, and sends the differences to the
 // pipelines that they concern.
 
-// forward processes an event. The Reflector continues after an error, so once ctx has ended forward rejects every event: a later
-// one would move the position past an event that was not processed.
-func (l *follower) forward(ctx context.Context, e event) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	l.confirm() // before the event, which may complete the state
-	l.received = true
-	return l.process(ctx, e)
-}
-
 // process handles one event of a watch, or one object of a page. Its error means that ctx has ended.
 func (w *watcher) process(ctx context.Context, e event) error {
 	w.mu.Lock()
@@ -32,7 +21,7 @@ func (w *watcher) process(ctx context.Context, e event) error {
 	w.at = time.Now()
 	switch object := e.object; {
 	case e.kind == watch.Bookmark:
-		w.handler.Update(func() { w.passed(e.resourceVersion) })
+		w.handler.Update(func() { w.passed(object.ResourceVersion()) })
 		return nil
 	case !w.selects(object.Namespace()):
 		w.handler.Update(func() { w.advance(object.ResourceVersion()) })

@@ -55,7 +55,7 @@ func benchmarkWatch(b *testing.B, object string, pause time.Duration) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Query().Get("watch") == "" {
-			fmt.Fprint(w, `{"kind":"APIResourceList","resources":[{"name":"things","namespaced":true,"kind":"Thing","verbs":["list","watch"]}]}`)
+			fmt.Fprint(w, `{"kind":"APIResourceList","metadata":{"resourceVersion":"1"},"resources":[{"name":"things","namespaced":true,"kind":"Thing","verbs":["list","watch"]}]}`)
 			return
 		}
 		for n := range b.N {
