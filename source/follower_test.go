@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -695,14 +694,8 @@ func TestReadingsOfOneGap(t *testing.T) {
 	if want := []string{"15-17", "15-18"}; !slices.Equal(gaps, want) {
 		t.Errorf("got gaps %v, want %v", gaps, want)
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(l.source.all()[0].metrics.gaps)
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if count := families[0].GetMetric()[0].GetCounter().GetValue(); count != 2 {
-		t.Errorf("%v gaps are counted, want one for each record", count)
+	if count := l.source.Status()[0].Gaps; count != 2 {
+		t.Errorf("%d gaps are counted, want one for each record", count)
 	}
 }
 

@@ -33,7 +33,7 @@ func newGroups(s *Source, wake func()) *groups {
 	g := &groups{client: s.client, wildcards: s.options.wildcards(), options: &s.options, wake: wake, read: map[string]bool{}}
 	for _, w := range g.wildcards {
 		g.health = append(g.health, &health{
-			resource: w, metrics: s.metrics.forWatch(s.options.Name, w, ""), current: starting(s.options.Name, w, ""),
+			resource: w, current: starting(s.options.Name, w, ""),
 			logger: s.logger.With("source", s.options.Name, "resource", delta.ResourceName(w)),
 		})
 	}

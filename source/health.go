@@ -57,6 +57,8 @@ type WatchStatus struct {
 	// Gaps counts the gap records of this run, and LastGaps are the last few, the newest first.
 	Gaps     int         `json:"gaps"`
 	LastGaps []GapStatus `json:"lastGaps,omitempty"`
+	// Restarts is how often the watch was opened again in this run.
+	Restarts int `json:"-"`
 }
 
 // GapStatus is a gap record that was handed to the pipelines.
@@ -76,7 +78,6 @@ const blockedAfter = time.Second
 // health is the state of a watch. Its goroutines set it; probes, metrics and /status read it.
 type health struct {
 	resource schema.GroupVersionResource
-	metrics  *watchMetrics
 	logger   *slog.Logger
 	// found is set if a wildcard stands for the resource, and later if the watch began after the others: no rollout waits for one that fails, or
 	// for this one at all.
@@ -88,7 +89,7 @@ type health struct {
 	excused   bool        // the last attempt failed because of the resource, so that no rollout waits for it
 	restored  bool        // the state was read in an earlier run
 	complete  bool        // the state was read once in this run
-	opens     int
+	wasOpen   bool
 	handing   time.Time // when the change arrived that the handler has not taken
 }
 
@@ -164,9 +165,10 @@ func (h *health) rule() string {
 func (h *health) opened(resumed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.opens++; h.opens > 1 {
-		h.metrics.restarts.Inc()
+	if h.wasOpen {
+		h.current.Restarts++
 	}
+	h.wasOpen = true
 	if h.current.State == StateFailing || h.current.State == StateMissing {
 		h.logger.Info("watching again")
 	}
@@ -210,7 +212,6 @@ func (h *health) active(at time.Time, position string, known int) {
 
 // gap records a gap record.
 func (h *health) gap(g *delta.Gap) {
-	h.metrics.gaps.Inc()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.current.Gaps++

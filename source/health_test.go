@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kubeferry/kubeferry/source/sourcetest"
@@ -16,8 +15,7 @@ import (
 func TestFailuresAreLoggedOnce(t *testing.T) {
 	var lines strings.Builder
 	h := &health{
-		resource: sourcetest.Things, metrics: NewMetrics(prometheus.NewRegistry()).forWatch("things", sourcetest.Things, ""),
-		logger: slog.New(slog.NewTextHandler(&lines, nil)), current: WatchStatus{State: StateStarting},
+		resource: sourcetest.Things, logger: slog.New(slog.NewTextHandler(&lines, nil)), current: WatchStatus{State: StateStarting},
 	}
 	forbidden := apierrors.NewForbidden(sourcetest.Things.GroupResource(), "", errors.New("not you"))
 	cut := errors.New("unexpected EOF")
@@ -40,8 +38,7 @@ func TestFailuresAreLoggedOnce(t *testing.T) {
 func TestRightsDecideReadiness(t *testing.T) {
 	var lines strings.Builder
 	h := &health{
-		resource: sourcetest.Things, metrics: NewMetrics(prometheus.NewRegistry()).forWatch("things", sourcetest.Things, ""),
-		logger: slog.New(slog.NewTextHandler(&lines, nil)), current: WatchStatus{State: StateStarting},
+		resource: sourcetest.Things, logger: slog.New(slog.NewTextHandler(&lines, nil)), current: WatchStatus{State: StateStarting},
 	}
 	expect := func(ready bool, state State, part string) {
 		t.Helper()

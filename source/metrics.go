@@ -11,60 +11,35 @@ import (
 )
 
 // Metrics counts what all sources see.
-type Metrics struct {
-	seen     *prometheus.CounterVec
-	gaps     *prometheus.CounterVec
-	restarts *prometheus.CounterVec
-}
+type Metrics struct{ seen *prometheus.CounterVec }
 
 // NewMetrics registers the counters.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return promauto.With(registry).NewCounterVec(prometheus.CounterOpts{Name: "kubeferry_" + name, Help: help}, labels)
-	}
-	return &Metrics{
-		seen:     counter("deltas_seen_total", "Deltas that were seen, those of snapshots and inferred ones included.", "resource", "type"),
-		gaps:     counter("watch_gaps_total", "Gap records that were sent: changes are missing, or may be missing.", watchLabels()...),
-		restarts: counter("watch_restarts_total", "How often the watch was opened again, for whatever reason it had ended.", watchLabels()...),
-	}
+	return &Metrics{promauto.With(registry).NewCounterVec(prometheus.CounterOpts{
+		Name: "kubeferry_deltas_seen_total", Help: "Deltas that were seen, those of snapshots and inferred ones included.",
+	}, []string{"resource", "type"})}
 }
 
-// watchMetrics are the counters of one watch, with their labels set.
-type watchMetrics struct {
-	seen           map[delta.Type]prometheus.Counter
-	gaps, restarts prometheus.Counter
-}
-
-// watchLabels are those of the metrics of a watch. The namespace is empty if it is of the whole cluster.
-func watchLabels() []string { return []string{"source", "resource", "namespace"} }
-
-func (m *Metrics) forWatch(source string, gvr schema.GroupVersionResource, namespace string) *watchMetrics {
-	name := delta.ResourceName(gvr)
-	w := &watchMetrics{
-		seen:     map[delta.Type]prometheus.Counter{},
-		gaps:     m.gaps.WithLabelValues(source, name, namespace),
-		restarts: m.restarts.WithLabelValues(source, name, namespace),
-	}
+// of are the counters of a resource.
+func (m *Metrics) of(gvr schema.GroupVersionResource) map[delta.Type]prometheus.Counter {
+	seen := map[delta.Type]prometheus.Counter{}
 	for _, t := range delta.Types() {
-		w.seen[t] = m.seen.WithLabelValues(name, string(t))
+		seen[t] = m.seen.WithLabelValues(delta.ResourceName(gvr), string(t))
 	}
-	return w
+	return seen
 }
 
-// forget removes the counters of a watch that has ended.
-func (m *Metrics) forget(source string, gvr schema.GroupVersionResource, namespace string) {
-	m.gaps.DeleteLabelValues(source, delta.ResourceName(gvr), namespace)
-	m.restarts.DeleteLabelValues(source, delta.ResourceName(gvr), namespace)
-}
-
-// RegisterGauges registers what is read off the state of watches at each scrape.
-func RegisterGauges(registry prometheus.Registerer, watches func() []WatchStatus) {
+// RegisterWatches registers what is read off the state of watches at each scrape.
+func RegisterWatches(registry prometheus.Registerer, watches func() []WatchStatus) {
 	registry.MustRegister(prometheus.CollectorFunc(func(metrics chan<- prometheus.Metric) {
 		for _, s := range watches() {
-			gauge := func(name, help string, value float64) {
-				desc := prometheus.NewDesc("kubeferry_watch_"+name, help, watchLabels(), nil)
-				metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Source, s.Resource, s.Namespace)
+			metric := func(kind prometheus.ValueType, name, help string, value float64) {
+				desc := prometheus.NewDesc("kubeferry_watch_"+name, help, []string{"source", "resource", "namespace"}, nil)
+				metrics <- prometheus.MustNewConstMetric(desc, kind, value, s.Source, s.Resource, s.Namespace)
 			}
+			gauge := func(name, help string, value float64) { metric(prometheus.GaugeValue, name, help, value) }
+			metric(prometheus.CounterValue, "gaps_total", "Gap records that were sent: changes are missing, or may be missing.", float64(s.Gaps))
+			metric(prometheus.CounterValue, "restarts_total", "How often the watch was opened again, for whatever reason it had ended.", float64(s.Restarts))
 			if s.LastActivity.IsZero() {
 				s.LastActivity = s.Since // of its state
 			}

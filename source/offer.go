@@ -100,7 +100,7 @@ func (w *watcher) tryOffer(ctx context.Context, n int, sequence uint64, object *
 		record(old.sent(1<<n, to).snapshotted(n))
 	})
 	if sent {
-		w.metrics.seen[d.Type].Inc()
+		w.seen[d.Type].Inc()
 	}
 	return sent, nil
 }

@@ -151,7 +151,7 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 		record(v.sent(to, passed))
 	})
 	if err == nil && recipients.RecordOnly != to {
-		w.metrics.seen[d.Type].Inc()
+		w.seen[d.Type].Inc()
 	}
 	return err
 }

@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
@@ -112,8 +111,7 @@ func TestRightsAreReviewed(t *testing.T) {
 		w := &watcher{
 			collection: collection{client: client, resource: sourcetest.Things}, logger: logger, siblings: func() int { return 1 },
 			health: &health{
-				resource: sourcetest.Things, metrics: NewMetrics(prometheus.NewRegistry()).forWatch("things", sourcetest.Things, ""),
-				logger: logger, current: WatchStatus{State: StateStarting},
+				resource: sourcetest.Things, logger: logger, current: WatchStatus{State: StateStarting},
 			},
 		}
 		w.health.opened(true)

@@ -283,7 +283,6 @@ func (s *Source) forget(w *watcher) {
 	if w.store != nil {
 		s.ended = append(s.ended, w.id)
 	}
-	s.metrics.forget(s.options.Name, w.collection.resource, w.collection.namespace)
 }
 
 // restoreSelected adds the watches of the last run that may be selected: they go on, and those that are not selected any more end when they

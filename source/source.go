@@ -110,7 +110,6 @@ func New(client *Client, options Options, handler Handler, metrics *Metrics, log
 }
 
 func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope) *watcher {
-	metrics := s.metrics.forWatch(s.options.Name, resource, scope.namespace)
 	logger := s.logger.With("source", s.options.Name, "resource", delta.ResourceName(resource))
 	if scope.namespace != "" {
 		logger = logger.With("namespace", scope.namespace)
@@ -121,11 +120,11 @@ func (s *Source) newWatch(resource schema.GroupVersionResource, scope scope) *wa
 	}
 	return &watcher{
 		id: watchID(s.options.Name, resource, scope.namespace), collection: c,
-		options: &s.options, handler: s.handler, metrics: metrics, logger: logger,
+		options: &s.options, handler: s.handler, seen: s.metrics.of(resource), logger: logger,
 		siblings: func() int { return len(s.all()) },
 		wake:     make(chan struct{}, 1), suspect: make(chan struct{}, 1), cut: func() {}, snapshotEnds: map[int]SnapshotStatus{},
 		health: &health{
-			resource: resource, metrics: metrics, logger: logger, found: s.options.covered(resource),
+			resource: resource, logger: logger, found: s.options.covered(resource),
 			current: starting(s.options.Name, resource, scope.namespace),
 		},
 		state: &state{known: newKnownSet(false, s.options.Previous), Meta: Meta{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
@@ -27,7 +28,7 @@ type watcher struct {
 	options    *Options
 	handler    Handler
 	health     *health
-	metrics    *watchMetrics
+	seen       map[delta.Type]prometheus.Counter
 	logger     *slog.Logger
 	store      Store      // the state directory; nil without one
 	siblings   func() int // how many watches its source has

@@ -39,7 +39,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	if loaded.LeaderElection != nil {
 		registerReplica(registry, health)
 	} else { // registered early: alerts must fire while the API server is away
-		source.RegisterGauges(registry, health.watches)
+		source.RegisterWatches(registry, health.watches)
 	}
 	if loaded.Server.Listen != "" { // only `tail` has none
 		if err := serve(ctx, loaded.Server.Listen, registry, health, &running, fail, logger); err != nil {
@@ -62,7 +62,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 			return stopped(ctx, err, logger)
 		}
 		health.starting = startingWatches(loaded) // from now on: it may have stood by for days
-		source.RegisterGauges(registry, health.watches)
+		source.RegisterWatches(registry, health.watches)
 	}
 	state, err := openState(ctx, loaded, client, replica, logger)
 	if err != nil {

@@ -87,7 +87,7 @@ func gatherAll(t *testing.T) []*dto.MetricFamily {
 		t.Fatal(err)
 	}
 	health := &health{starting: startingWatches(loaded)}
-	source.RegisterGauges(registry, health.watches)
+	source.RegisterWatches(registry, health.watches)
 	registerReplica(registry, health)
 	registerState(registry, state)
 	registerBuild(registry, "v")
