@@ -47,18 +47,18 @@ type Options struct {
 // Retry is how a failed object is tried again.
 type Retry struct {
 	// Initial is the first delay; it doubles up to Max. Each is shorter by chance, by up to a fifth.
-	Initial time.Duration `yaml:"initial" doc:"wait before the second attempt. It doubles with each further one"`
+	Initial time.Duration `yaml:"initial" min:"1ms" doc:"wait before the second attempt. It doubles with each further one"`
 	Max     time.Duration `yaml:"max" doc:"longest wait between two attempts"`
 	// Attempts after which a record becomes a dead letter; 0 means as often as it takes.
-	Attempts int `yaml:"attempts" doc:"how often a record is tried before it becomes a dead letter. 0 means as often as it takes. Attempts while the sink is away do not count"`
+	Attempts int `yaml:"attempts" min:"0" doc:"how often a record is tried before it becomes a dead letter. 0 means as often as it takes. Attempts while the sink is away do not count"`
 }
 
 // Rate bounds how many records a pipeline sends. What is over waits.
 type Rate struct {
 	// PerSecond is how many it sends on average; 0 is no bound.
-	PerSecond float64 `yaml:"perSecond" required:"true" doc:"records a second, on average. 0.1 means one in ten seconds"`
+	PerSecond float64 `yaml:"perSecond" required:"true" min:"0.001" max:"1000000" doc:"records a second, on average. 0.1 means one in ten seconds"`
 	// Burst is how many it sends at once; 0 is PerSecond, but at least one.
-	Burst int `yaml:"burst" doc:"most records at once. The default is perSecond, but at least 1"`
+	Burst int `yaml:"burst" min:"1" doc:"most records at once. The default is perSecond, but at least 1"`
 }
 
 // limiter returns the limiter of a rate, nil for none.

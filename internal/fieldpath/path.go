@@ -72,7 +72,8 @@ func (p Path) String() string {
 		case step.Kind == Index:
 			b.WriteString("[" + strconv.Itoa(step.Index) + "]")
 		case !isPlain(step.Name):
-			b.WriteString("[" + quote(step.Name) + "]")
+			quoted, _ := json.Marshal(step.Name) // a string can be encoded
+			b.WriteString("[" + string(quoted) + "]")
 		case i == 0:
 			b.WriteString(step.Name)
 		default:
@@ -98,13 +99,4 @@ func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
 func isWord(c byte) bool {
 	return isDigit(c) || c == '_' || c == '-' || c|0x20 >= 'a' && c|0x20 <= 'z'
-}
-
-// quote writes a string of JSON, and leaves <, > and & as they are.
-func quote(text string) string {
-	var b strings.Builder
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(text) // a string can be encoded, and a builder written to
-	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -4,9 +4,6 @@ import (
 	"github.com/kubeferry/kubeferry/internal/expr"
 )
 
-// maxLimitCount bounds limit.count: the ids of so many changes are remembered of each key.
-const maxLimitCount = 1000
-
 // filters checks that each filter of a pipeline has one condition with something in it, and compiles the expressions.
 func (v *validator) filters(p *Pipeline, at string) {
 	for i := range p.Filters {
@@ -35,12 +32,6 @@ func (v *validator) filters(p *Pipeline, at string) {
 		}
 		if l := filter.Limit; l != nil {
 			l.Program = v.expression(path+".limit.per", l.Per, expr.Value)
-			if l.Count < 1 || l.Count > maxLimitCount {
-				v.fault(path+".limit.count", "must be from 1 to %d", maxLimitCount)
-			}
-			if l.Every <= 0 && v.present(path+".limit.every") {
-				v.fault(path+".limit.every", "must be more than 0s")
-			}
 		}
 		if v.present(path + ".expr") {
 			filter.Written = v.decode.at(path + ".expr").raw

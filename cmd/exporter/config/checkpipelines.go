@@ -27,7 +27,6 @@ func (v *validator) pipelines() {
 		v.delivery(p, at)
 		v.backlog(p, at+".backlog")
 		v.retry(p, at)
-		v.rate(p, at+".rate")
 	}
 	for i, s := range c.Sources {
 		taking := 0
@@ -48,15 +47,6 @@ func (v *validator) pipelines() {
 		case first < i:
 			v.fault(path, "%s is in this list already", v.shown(path))
 		}
-	}
-	if v.config.Enrichment.MaxBytes < 1<<20 {
-		v.fault("enrichment.maxBytes", "must be at least 1Mi")
-	}
-	if v.config.Previous.MaxBytes < 1<<20 {
-		v.fault("previous.maxBytes", "must be at least 1Mi")
-	}
-	if v.config.DeadLetters.MaxBytes < 16<<20 {
-		v.fault("deadLetters.maxBytes", "must be at least 16Mi")
 	}
 }
 
@@ -83,30 +73,11 @@ func (v *validator) pipelineSources(p *Pipeline, at string) {
 				v.shown(index(index("sources", second.Source)+".resources", second.Resource)), v.sourceNames[second.Source].shown)
 		}
 	}
-	v.twoNames(p, at)
-	v.secrets(p, at)
-}
-
-// twoNames warns about objects that a pipeline takes under two names in the API.
-func (v *validator) twoNames(p *Pipeline, at string) {
-	names := map[schema.GroupResource]schema.GroupVersionResource{}
-	for _, source := range v.config.Sources {
-		for _, resource := range source.Resources {
-			if delta.IsWildcard(resource) || !slices.Contains(p.Sources, source.Name) {
-				continue
-			}
-			objects := resource.GroupResource()
-			if objects == (schema.GroupResource{Group: "events.k8s.io", Resource: "events"}) {
-				objects.Group = ""
-			}
-			if other, has := names[objects]; !has {
-				names[objects] = resource
-			} else if other != resource && other.Version != "" && resource.Version != "" {
-				v.warn(at, "%s and %s are the same objects, whose records have the same ids: JetStream and consumers keep the one that comes first; leave one out",
-					delta.ResourceName(other), delta.ResourceName(resource))
-			}
-		}
+	for _, pair := range v.config.pairs(p, v.config.underTwoNames) {
+		v.warn(at, "%s and %s are the same objects, whose records have the same ids: JetStream and consumers keep the one that comes first; leave one out",
+			delta.ResourceName(v.config.Resource(pair[0])), delta.ResourceName(v.config.Resource(pair[1])))
 	}
+	v.secrets(p, at)
 }
 
 // secrets warns about Secrets that a pipeline takes.
@@ -193,9 +164,6 @@ func validContentType(text string) bool {
 // backlog checks the bounds, and fills in the default of overflow.
 func (v *validator) backlog(p *Pipeline, at string) {
 	b := &p.Backlog
-	if b.MaxBytes < 64<<10 {
-		v.fault(at+".maxBytes", "must be at least 64Ki")
-	}
 	kept := v.config.StateDir != "" || v.faults.isBroken("stateDir")
 	switch {
 	case b.Overflow == "" && kept:
@@ -205,35 +173,14 @@ func (v *validator) backlog(p *Pipeline, at string) {
 	case b.Overflow == OverflowSpill && !kept:
 		v.fault(at+".overflow", "spill needs a stateDir to spill to; set stateDir, or use block")
 	}
-	switch {
-	case v.present(at+".maxDiskBytes") && !kept:
+	if v.present(at+".maxDiskBytes") && !kept {
 		v.fault(at+".maxDiskBytes", "has no effect without a stateDir; set stateDir, or remove the key")
-	case b.MaxDiskBytes < 1<<20:
-		v.fault(at+".maxDiskBytes", "must be at least 1Mi")
-	}
-}
-
-func (v *validator) rate(p *Pipeline, at string) {
-	if p.Rate == nil {
-		return
-	}
-	if v.present(at+".perSecond") && (p.Rate.PerSecond < 0.001 || p.Rate.PerSecond > 1e6) {
-		v.fault(at+".perSecond", "must be from 0.001, one in about a quarter of an hour, to 1000000")
-	}
-	if v.present(at+".burst") && p.Rate.Burst < 1 {
-		v.fault(at+".burst", "must be at least 1")
 	}
 }
 
 func (v *validator) retry(p *Pipeline, at string) {
 	at += ".retry"
-	switch {
-	case p.Retry.Initial <= 0:
-		v.fault(at+".initial", "must be more than 0s")
-	case p.Retry.Max < p.Retry.Initial && !v.faults.isBroken(at+".initial"):
+	if p.Retry.Max < p.Retry.Initial && !v.faults.isBroken(at+".initial") {
 		v.fault(at+".max", "must be at least retry.initial; the defaults are 30s and 100ms")
-	}
-	if p.Retry.Attempts < 0 {
-		v.fault(at+".attempts", "must not be negative; 0 is as long as it takes")
 	}
 }

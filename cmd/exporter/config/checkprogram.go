@@ -10,9 +10,6 @@ func (v *validator) program() {
 	if !isListenAddress(v.config.Server.Listen) {
 		v.fault("server.listen", "must be host:port or :port, as in :8080 or 127.0.0.1:8080; %s is not", v.shown("server.listen"))
 	}
-	if v.config.Shutdown.Grace < 0 {
-		v.fault("shutdown.grace", "must not be negative")
-	}
 	r := v.config.Redaction
 	switch {
 	case v.has("redaction.key") && v.has("redaction.keyFile"):

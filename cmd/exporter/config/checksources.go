@@ -59,29 +59,21 @@ func (v *validator) wildcards(s *Source, at string) {
 			v.fault(index(at+".resources", i), "takes the same objects as %s: leave one out", v.shown(index(at+".resources", first)))
 		}
 	}
-	for i, excluded := range s.Excluded() {
+	for i, excluded := range s.Exclude {
 		place := index(at+".exclude", i)
 		all := func(r schema.GroupVersionResource) bool { return delta.IsWildcard(r) && r.Group == excluded.Group }
 		switch {
 		case excluded.Resource == "": // it could not be read
-		case delta.IsWildcard(s.Exclude[i]):
+		case delta.IsWildcard(excluded.WithVersion("")):
 			v.fault(place, "leaves a whole group out: remove it from resources, or name one resource, as apps/v1/replicasets")
 		case slices.ContainsFunc(s.Resources, func(r schema.GroupVersionResource) bool { return r.GroupResource() == excluded }):
 			v.fault(place, "%s is in resources: leave it out there", v.shown(place))
-		case !slices.ContainsFunc(s.Resources, all) && s.Exclude[i].Version == "" && excluded.Group == "":
+		case !slices.ContainsFunc(s.Resources, all) && excluded.Group == "":
 			v.fault(place, "leaves nothing out: without a group, as in replicasets.apps, it is of the core group, and resources has no v1/*")
 		case !slices.ContainsFunc(s.Resources, all):
-			v.fault(place, "leaves nothing out: resources has no wildcard for it, as %s", delta.ResourceName(wildcardOf(excluded)))
+			v.fault(place, "leaves nothing out: resources has no wildcard for it, as %s/*", excluded.Group)
 		}
 	}
-}
-
-// wildcardOf returns the wildcard that stands for a resource, among others.
-func wildcardOf(resource schema.GroupResource) schema.GroupVersionResource {
-	if resource.Group == "" {
-		return schema.GroupVersionResource{Version: "v1", Resource: "*"}
-	}
-	return schema.GroupVersionResource{Group: resource.Group, Resource: "*"}
 }
 
 func (v *validator) namespaces(n delta.Namespaces, at string) {

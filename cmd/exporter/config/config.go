@@ -45,7 +45,7 @@ type Config struct {
 type Source struct {
 	Name          string                        `yaml:"name" required:"true" doc:"name that pipelines use"`
 	Resources     []schema.GroupVersionResource `yaml:"resources" required:"true" doc:"what to watch, as apps/v1/deployments or v1/pods. apps/* or *.example.com stands for all resources of a group, later ones too. Other names that kubectl takes, such as deploy or widgets.example.com, are looked up at each start"`
-	Exclude       []schema.GroupVersionResource `yaml:"exclude" doc:"resources that apps/* and the like leave out, as apps/v1/replicasets or replicasets.apps. The version does not matter"`
+	Exclude       []schema.GroupResource        `yaml:"exclude" doc:"resources that apps/* and the like leave out, as apps/v1/replicasets or replicasets.apps. The version does not matter"`
 	Namespaces    SourceNamespaces              `yaml:"namespaces" doc:"the namespaces to watch; not for cluster-scoped resources"`
 	LabelSelector string                        `yaml:"labelSelector" doc:"selects objects by labels: app=web,tier!=cache"`
 	FieldSelector string                        `yaml:"fieldSelector" doc:"selects objects by fields: type=Warning"`
@@ -59,22 +59,10 @@ type SourceNamespaces struct {
 	Selector         string `yaml:"selector" doc:"selects namespaces by their labels, also those that get or lose the labels later: team=shop"`
 }
 
-// Excluded are the resources that the wildcards of the source leave out.
-func (s *Source) Excluded() (all []schema.GroupResource) {
-	for _, r := range s.Exclude {
-		if r.Version == "" { // written as replicasets.apps
-			all = append(all, schema.ParseGroupResource(r.Resource))
-		} else {
-			all = append(all, r.GroupResource())
-		}
-	}
-	return all
-}
-
 // Takes reports whether the source has a resource: by its name, or by a wildcard that does not leave it out.
 func (s *Source) Takes(gvr schema.GroupVersionResource) bool {
 	return slices.ContainsFunc(s.Resources, func(r schema.GroupVersionResource) bool {
-		return r == gvr || delta.Covers(r, gvr) && !slices.Contains(s.Excluded(), gvr.GroupResource())
+		return r == gvr || delta.Covers(r, gvr) && !slices.Contains(s.Exclude, gvr.GroupResource())
 	})
 }
 
@@ -132,13 +120,13 @@ func (p ChangedPath) String() string {
 	return p.Path.String()
 }
 
-// Limit is a condition on how many changes passed already.
+// Limit is a condition on how many changes passed already. The ids of Count changes of each key are remembered.
 type Limit struct {
 	Per string `yaml:"per" required:"true" doc:"CEL expression of the key: object.involvedObject.name"`
 	// Program is Per, compiled.
 	Program *expr.Program `yaml:"-"`
-	Count   int           `yaml:"count" doc:"how many changes of a key pass"`
-	Every   time.Duration `yaml:"every" required:"true" doc:"length of an interval, which begins with the first change of a key"`
+	Count   int           `yaml:"count" min:"1" max:"1000" doc:"how many changes of a key pass"`
+	Every   time.Duration `yaml:"every" required:"true" min:"1ms" doc:"length of an interval, which begins with the first change of a key"`
 }
 
 // Enrich is what a pipeline adds to objects.
@@ -149,9 +137,9 @@ const EnrichInvolvedObject Enrich = "involvedObject"
 
 // Backlog limits what a pipeline keeps in memory and on disk.
 type Backlog struct {
-	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of what waits in memory. At least 64Ki"`
+	MaxBytes sinks.Bytes `yaml:"maxBytes" min:"64Ki" doc:"most bytes of what waits in memory. At least 64Ki"`
 	// MaxDiskBytes limits the log of a backlog that spills.
-	MaxDiskBytes sinks.Bytes `yaml:"maxDiskBytes" doc:"most bytes of what waits in stateDir. Beyond it the watches wait"`
+	MaxDiskBytes sinks.Bytes `yaml:"maxDiskBytes" min:"1Mi" doc:"most bytes of what waits in stateDir. Beyond it the watches wait"`
 	Overflow     Overflow    `yaml:"overflow" enum:"spill|block" doc:"what to do beyond maxBytes: keep the rest on disk (spill), or let the watches wait (block). The default is spill with stateDir, and else block"`
 }
 
@@ -175,17 +163,17 @@ type Sink struct {
 // Enrichment is what is kept of the objects that Events are about.
 type Enrichment struct {
 	Resources []schema.GroupVersionResource `yaml:"resources" doc:"resources that Events are about, as apps/v1/deployments or v1/pods. They are watched in all namespaces. Leave Secrets out: whoever may list them may also read them"`
-	MaxBytes  sinks.Bytes                   `yaml:"maxBytes" doc:"most bytes of metadata for enrich in memory, for all pipelines together. At least 1Mi. Beyond it, objects that were not used for long are forgotten"`
+	MaxBytes  sinks.Bytes                   `yaml:"maxBytes" min:"1Mi" doc:"most bytes of metadata for enrich in memory, for all pipelines together. At least 1Mi. Beyond it, objects that were not used for long are forgotten"`
 }
 
 // Previous bounds what is kept in memory of the previous versions.
 type Previous struct {
-	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of previous versions in memory, for all pipelines together. At least 1Mi. With a stateDir they are in memory until a commit has written them. Without one, versions beyond it are not known"`
+	MaxBytes sinks.Bytes `yaml:"maxBytes" min:"1Mi" doc:"most bytes of previous versions in memory, for all pipelines together. At least 1Mi. With a stateDir they are in memory until a commit has written them. Without one, versions beyond it are not known"`
 }
 
 // DeadLetters bounds what is kept in the state directory of the records that can never be delivered.
 type DeadLetters struct {
-	MaxBytes sinks.Bytes `yaml:"maxBytes" doc:"most bytes of dead letters in stateDir, for all pipelines together. At least 16Mi. Beyond it the records wait"`
+	MaxBytes sinks.Bytes `yaml:"maxBytes" min:"16Mi" doc:"most bytes of dead letters in stateDir, for all pipelines together. At least 16Mi. Beyond it the records wait"`
 }
 
 // Redaction holds the key of the digests that redacted values become. At most one field is set; with none, the
@@ -268,5 +256,5 @@ func (l *Log) Override(level, format string) error {
 
 // Shutdown is how the program ends.
 type Shutdown struct {
-	Grace time.Duration `yaml:"grace" doc:"how long to go on delivering when kubeferry is stopped"`
+	Grace time.Duration `yaml:"grace" min:"0s" doc:"how long to go on delivering when kubeferry is stopped"`
 }

@@ -33,15 +33,15 @@ func (d *decoder) at(path string) *node {
 	}
 }
 
-// value decodes n into v. enum are the values that a string may have, nil for any.
-func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
+// value decodes n into v, the value of a key.
+func (d *decoder) value(n *node, path string, v reflect.Value, key field) {
 	d.places[path] = n
 	if v.Type() == reflect.TypeFor[Sink]() {
 		d.sink(n, path, v.Addr().Interface().(*Sink))
 		return
 	}
 	if s, ok := scalarOf(v.Type()); ok {
-		d.scalar(n, path, v, s, enum)
+		d.scalar(n, path, v, s, key)
 		return
 	}
 	nothing := v.Kind() == reflect.Slice && v.Len() == 0 && n.kind != yaml.ScalarNode && len(n.items)+len(n.entries) == 0
@@ -67,11 +67,11 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 	case reflect.Pointer:
 		if v.IsNil() {
 			fresh := newValue(v.Type().Elem())
-			d.value(n, path, fresh, enum)
+			d.value(n, path, fresh, key)
 			v.Set(fresh.Addr())
 			return
 		}
-		d.value(n, path, v.Elem(), enum)
+		d.value(n, path, v.Elem(), key)
 	case reflect.Struct:
 		// A null that comes here is a section without keys.
 		if n.isNull() || d.is(n, path, yaml.MappingNode) {
@@ -79,7 +79,7 @@ func (d *decoder) value(n *node, path string, v reflect.Value, enum []string) {
 		}
 	case reflect.Slice:
 		if d.is(n, path, yaml.SequenceNode) {
-			d.list(n, path, v, enum)
+			d.list(n, path, v, key)
 		}
 	case reflect.Map:
 		if d.is(n, path, yaml.MappingNode) {
@@ -108,7 +108,7 @@ func (d *decoder) structure(n *node, path string, v reflect.Value) {
 	present := d.keys(n, path, fieldNames(keys))
 	for _, key := range keys {
 		if value, ok := present[key.name]; ok {
-			d.value(value, join(path, key.name), v.FieldByIndex(key.index), key.enum)
+			d.value(value, join(path, key.name), v.FieldByIndex(key.index), key)
 		} else if key.required {
 			d.missing(n, join(path, key.name))
 		}
@@ -146,11 +146,11 @@ func (d *decoder) keys(n *node, path string, names []string) map[string]*node {
 	return present
 }
 
-func (d *decoder) list(n *node, path string, v reflect.Value, enum []string) {
+func (d *decoder) list(n *node, path string, v reflect.Value, key field) {
 	list := reflect.MakeSlice(v.Type(), 0, len(n.items))
 	for i, item := range n.items {
 		element := newValue(v.Type().Elem())
-		d.value(item, index(path, i), element, enum)
+		d.value(item, index(path, i), element, key)
 		list = reflect.Append(list, element) // a faulty one too: indices are paths
 	}
 	v.Set(list)
@@ -160,7 +160,7 @@ func (d *decoder) mapping(n *node, path string, v reflect.Value) {
 	m := reflect.MakeMapWithSize(v.Type(), len(n.entries))
 	for _, e := range n.entries {
 		element := newValue(v.Type().Elem())
-		d.value(e.value, join(path, e.key), element, nil)
+		d.value(e.value, join(path, e.key), element, field{})
 		m.SetMapIndex(reflect.ValueOf(e.key).Convert(v.Type().Key()), element)
 	}
 	v.Set(m)

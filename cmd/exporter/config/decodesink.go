@@ -20,7 +20,7 @@ func (d *decoder) sink(n *node, path string, s *Sink) {
 	}
 	present := d.keys(n, path, append([]string{"name"}, names...))
 	if name, ok := present["name"]; ok {
-		d.value(name, join(path, "name"), reflect.ValueOf(&s.Name).Elem(), nil)
+		d.value(name, join(path, "name"), reflect.ValueOf(&s.Name).Elem(), field{})
 	} else {
 		d.missing(n, join(path, "name"))
 	}
@@ -28,7 +28,7 @@ func (d *decoder) sink(n *node, path string, s *Sink) {
 		if section, ok := present[kind.Name]; ok {
 			found = append(found, kind.Name)
 			s.Kind, s.Config = kind.Name, kind.New()
-			d.value(section, join(path, kind.Name), reflect.ValueOf(s.Config).Elem(), nil)
+			d.value(section, join(path, kind.Name), reflect.ValueOf(s.Config).Elem(), field{})
 		}
 	}
 	misspelled := slices.ContainsFunc(names, func(name string) bool { return present[name] == nil && d.faults.isBroken(join(path, name)) })

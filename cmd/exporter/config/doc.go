@@ -21,6 +21,7 @@
 //	doc:"text"          the description in the JSON Schema
 //	enum:"a|b|c"        the only values of a string, or of the strings in a list
 //	required:"true"     the key must be there
+//	min:"1" max:"100"   the bounds of a number, a duration or a size, as they would be written in the file; max needs a min
 //
 // Defaults are the values that a struct holds before it is decoded.
 package config

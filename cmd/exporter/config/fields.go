@@ -10,6 +10,7 @@ type field struct {
 	name     string
 	doc      string
 	enum     []string
+	min, max string // as in the file; empty for none
 	required bool
 	index    []int
 }
@@ -22,13 +23,30 @@ func fieldsOf(t reflect.Type) []field {
 		if name == "-" || f.Anonymous || !f.IsExported() {
 			continue
 		}
-		key := field{name: name, doc: f.Tag.Get("doc"), required: f.Tag.Get("required") == "true", index: f.Index}
+		key := field{
+			name: name, doc: f.Tag.Get("doc"), min: f.Tag.Get("min"), max: f.Tag.Get("max"), required: f.Tag.Get("required") == "true", index: f.Index,
+		}
 		if enum := f.Tag.Get("enum"); enum != "" {
 			key.enum = strings.Split(enum, "|")
 		}
 		list = append(list, key)
 	}
 	return list
+}
+
+// takes reports whether a value that was parsed is within the bounds of the key.
+func (f field) takes(value any, s scalar) bool {
+	number := func(value any) float64 {
+		if v := reflect.ValueOf(value); v.CanInt() {
+			return float64(v.Int())
+		}
+		return reflect.ValueOf(value).Float()
+	}
+	bound := func(text string) float64 {
+		parsed, _ := s.parse(text) // it stands in the source code
+		return number(parsed)
+	}
+	return (f.min == "" || number(value) >= bound(f.min)) && (f.max == "" || number(value) <= bound(f.max))
 }
 
 func fieldNames(list []field) []string {

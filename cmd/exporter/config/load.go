@@ -50,7 +50,7 @@ func Parse(data []byte, name string, opts Options) (config *Config, warnings Fau
 	decode := &decoder{
 		faults: faults, warnings: warningList, kinds: opts.Kinds, getenv: opts.Getenv, allowUnset: opts.AllowUnset, places: map[string]*node{},
 	}
-	decode.value(tree, "", reflect.ValueOf(config).Elem(), nil)
+	decode.value(tree, "", reflect.ValueOf(config).Elem(), field{})
 
 	check := &validator{config: config, decode: decode, faults: faults, warnings: warningList}
 	check.all()

@@ -11,8 +11,16 @@ import (
 // Entry is a resource of a source, by the index of the source and its own.
 type Entry struct{ Source, Resource int }
 
+// Resource returns the resource of an entry.
+func (c *Config) Resource(e Entry) schema.GroupVersionResource {
+	return c.Sources[e.Source].Resources[e.Resource]
+}
+
 // Overlaps returns the resources by which a pipeline would take objects a second time, each behind the first one that has these objects, too.
-func (c *Config) Overlaps(p *Pipeline) (pairs [][2]Entry) {
+func (c *Config) Overlaps(p *Pipeline) [][2]Entry { return c.pairs(p, c.overlap) }
+
+// pairs returns the resources of a pipeline that are the same in some way as one before, each behind the first such one.
+func (c *Config) pairs(p *Pipeline, same func(a, b Entry) bool) (pairs [][2]Entry) {
 	var taken []Entry
 	for i, source := range c.Sources {
 		if !slices.Contains(p.Sources, source.Name) {
@@ -20,7 +28,7 @@ func (c *Config) Overlaps(p *Pipeline) (pairs [][2]Entry) {
 		}
 		for j := range source.Resources {
 			this := Entry{i, j}
-			if first := slices.IndexFunc(taken, func(e Entry) bool { return c.overlap(e, this) }); first >= 0 {
+			if first := slices.IndexFunc(taken, func(e Entry) bool { return same(e, this) }); first >= 0 {
 				pairs = append(pairs, [2]Entry{taken[first], this})
 			}
 			taken = append(taken, this)
@@ -32,8 +40,7 @@ func (c *Config) Overlaps(p *Pipeline) (pairs [][2]Entry) {
 // overlap reports whether two entries stand for the same objects. Of a name that is not resolved yet this is not known. In one source, a
 // wildcard leaves out what is named beside it.
 func (c *Config) overlap(a, b Entry) bool {
-	one, other := &c.Sources[a.Source], &c.Sources[b.Source]
-	r, s := one.Resources[a.Resource], other.Resources[b.Resource]
+	r, s := c.Resource(a), c.Resource(b)
 	unresolved := func(r schema.GroupVersionResource) bool { return r.Version == "" && !delta.IsWildcard(r) }
 	switch {
 	case r == s:
@@ -41,6 +48,19 @@ func (c *Config) overlap(a, b Entry) bool {
 	case a.Source == b.Source, unresolved(r), unresolved(s), !delta.IsWildcard(r) && !delta.IsWildcard(s):
 		return false
 	default:
-		return r.Group == s.Group && !slices.Contains(one.Excluded(), s.GroupResource()) && !slices.Contains(other.Excluded(), r.GroupResource())
+		return r.Group == s.Group && !slices.Contains(c.Sources[a.Source].Exclude, s.GroupResource()) &&
+			!slices.Contains(c.Sources[b.Source].Exclude, r.GroupResource())
 	}
+}
+
+// underTwoNames reports whether two entries are one resource under two names in the API.
+func (c *Config) underTwoNames(a, b Entry) bool {
+	r, s := c.Resource(a), c.Resource(b)
+	objects := func(r schema.GroupVersionResource) schema.GroupResource {
+		if r.Group == "events.k8s.io" && r.Resource == "events" {
+			r.Group = ""
+		}
+		return r.GroupResource()
+	}
+	return r != s && !delta.IsWildcard(r) && r.Version != "" && s.Version != "" && objects(r) == objects(s)
 }

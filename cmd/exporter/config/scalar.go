@@ -55,9 +55,13 @@ func scalarOf(t reflect.Type) (scalar, bool) {
 			noun: "a size such as 64Mi", tags: slices.Concat(text, number), parse: parseBytes,
 			schema: []jsonSchema{{"type": "string", "pattern": sizePattern.String()}, {"type": "integer", "minimum": 0}},
 		}, true
-	case t == resourceType:
+	case t == resourceType, t == reflect.TypeFor[schema.GroupResource]():
+		parse := func(text string) (any, error) { return parseResource(text) }
+		if t != resourceType {
+			parse = func(text string) (any, error) { return parseGroupResource(text) }
+		}
 		return scalar{
-			noun: "a resource such as apps/v1/deployments", tags: text, parse: parseResource, explains: true,
+			noun: "a resource such as apps/v1/deployments", tags: text, parse: parse, explains: true,
 			schema: []jsonSchema{{"type": "string", "pattern": `^([^/ ]+/)?[^/ ]+/[^/ ]+$|^([a-z][a-z0-9-]*|\*\.[a-z0-9-]+)(\.[a-z0-9.-]+)?$`, "examples": []string{"apps/v1/deployments", "v1/pods", "apps/*"}}},
 		}, true
 	case t == reflect.TypeFor[fieldpath.Path]():
@@ -101,13 +105,13 @@ func scalarOf(t reflect.Type) (scalar, bool) {
 
 // scalar decodes n. Text that came from outside the file is read as the type of v. Text in the file must have that type in YAML: a password
 // 0123 would be a number, and a topic 2026-01-01 a time.
-func (d *decoder) scalar(n *node, path string, v reflect.Value, s scalar, enum []string) {
+func (d *decoder) scalar(n *node, path string, v reflect.Value, s scalar, key field) {
 	if err := d.expand(n); err != nil {
 		d.faults.addBroken(n, path, "%v", err)
 		return
 	}
 	isDuration := v.Type() == durationType
-	fits := slices.Contains(s.tags, n.tag) || slices.Contains(enum, n.text) || isDuration && n.text == "0"
+	fits := slices.Contains(s.tags, n.tag) || slices.Contains(key.enum, n.text) || isDuration && n.text == "0"
 	switch {
 	case n.missing != nil:
 		d.warnings.report(Fault{
@@ -115,7 +119,7 @@ func (d *decoder) scalar(n *node, path string, v reflect.Value, s scalar, enum [
 			Message: fmt.Sprintf("not checked: %v", n.missing), Unset: true,
 		})
 		d.faults.setBroken(path)
-		if v.Kind() == reflect.String && len(enum) == 0 {
+		if v.Kind() == reflect.String && len(key.enum) == 0 {
 			v.SetString(n.text) // what is beside it may need it not to be empty
 		}
 	case n.isNull():
@@ -130,13 +134,17 @@ func (d *decoder) scalar(n *node, path string, v reflect.Value, s scalar, enum [
 			hint = "; put it in quotes"
 		}
 		d.faults.addBroken(n, path, "must be %s, not %s%s", s.noun, nodeNoun(n), hint)
-	case len(enum) > 0 && !slices.Contains(enum, n.text):
-		d.faults.addBroken(n, path, "must be one of %s, not %s", strings.Join(enum, ", "), shown(n))
+	case len(key.enum) > 0 && !slices.Contains(key.enum, n.text):
+		d.faults.addBroken(n, path, "must be one of %s, not %s", strings.Join(key.enum, ", "), shown(n))
 	default:
 		value, err := s.parse(n.text)
 		switch {
-		case err == nil:
+		case err == nil && key.takes(value, s):
 			v.Set(reflect.ValueOf(value).Convert(v.Type()))
+		case err == nil && key.max == "":
+			d.faults.addBroken(n, path, "must be at least %s", key.min)
+		case err == nil:
+			d.faults.addBroken(n, path, "must be from %s to %s", key.min, key.max)
 		case n.expanded:
 			d.faults.addBroken(n, path, "must be %s, and the value of %s is not", s.noun, n.raw)
 		case s.explains:
@@ -150,7 +158,7 @@ func (d *decoder) scalar(n *node, path string, v reflect.Value, s scalar, enum [
 // kubectlName is a name of a resource that only the API server can resolve: deploy, widgets.example.com.
 var kubectlName = regexp.MustCompile(`^[a-z][a-z0-9-]*(\.[a-z0-9.-]+)?$`)
 
-func parseResource(text string) (any, error) {
+func parseResource(text string) (schema.GroupVersionResource, error) {
 	if all, ok := delta.ParseWildcard(text); ok {
 		return all, nil
 	}
@@ -159,6 +167,15 @@ func parseResource(text string) (any, error) {
 		return schema.GroupVersionResource{Resource: text}, nil
 	}
 	return gvr, err
+}
+
+// parseGroupResource drops the version, which may be missing, as in replicasets.apps.
+func parseGroupResource(text string) (schema.GroupResource, error) {
+	gvr, err := parseResource(text)
+	if gvr.Version == "" && !delta.IsWildcard(gvr) {
+		return schema.ParseGroupResource(gvr.Resource), err
+	}
+	return gvr.GroupResource(), err
 }
 
 // A quantity without the fractions below 1 and the exponents that a size does not need.

@@ -65,14 +65,14 @@ var (
 func (a *Assignments) entry(d *decoder, e entry, path string) {
 	assignment := Assignment{key: e.key}
 	assignment.Path = d.keyPath(e, path)
-	d.value(e.value, path, reflect.ValueOf(&assignment.text).Elem(), nil)
+	d.value(e.value, path, reflect.ValueOf(&assignment.text).Elem(), field{})
 	*a = append(*a, assignment) // without a path too, so that its value is checked
 }
 
 func (m *Moves) entry(d *decoder, e entry, path string) {
 	from := d.keyPath(e, path)
 	var to fieldpath.Path
-	d.value(e.value, path, reflect.ValueOf(&to).Elem(), nil)
+	d.value(e.value, path, reflect.ValueOf(&to).Elem(), field{})
 	if from.Len() == 0 || to.Len() == 0 {
 		d.faults.setBroken(path)
 		return

@@ -113,12 +113,7 @@ func valueText(raw json.RawMessage) string {
 
 // shortened returns text in one line of at most 100 characters. The rest of a value is in the record.
 func shortened(text string) string {
-	const most = 100
-	text = table.Line(text)
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most-1]) + "…"
-	}
-	return text
+	return table.Cut(table.Line(text), 100, "…")
 }
 
 func (t *textWriter) record(r *Record) {

@@ -114,8 +114,7 @@ func (c *Catalog) Resolve(loaded *config.Config) error {
 	}
 	for _, p := range loaded.Pipelines {
 		if pairs := loaded.Overlaps(&p); len(pairs) > 0 {
-			second := pairs[0][1]
-			return fmt.Errorf("pipeline %q takes %s twice, under two names", p.Name, delta.ResourceName(loaded.Sources[second.Source].Resources[second.Resource]))
+			return fmt.Errorf("pipeline %q takes %s twice, under two names", p.Name, delta.ResourceName(loaded.Resource(pairs[0][1])))
 		}
 	}
 	return nil
@@ -124,7 +123,7 @@ func (c *Catalog) Resolve(loaded *config.Config) error {
 // Options are what a configured source watches.
 func Options(s *config.Source) source.Options {
 	return source.Options{
-		Name: s.Name, Resources: s.Resources, Exclude: s.Excluded(), Namespaces: s.Namespaces.Namespaces, NamespaceSelector: s.Namespaces.Selector,
+		Name: s.Name, Resources: s.Resources, Exclude: s.Exclude, Namespaces: s.Namespaces.Namespaces, NamespaceSelector: s.Namespaces.Selector,
 		LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector, Snapshot: s.Snapshot, Check: s.Check,
 	}
 }

@@ -87,12 +87,12 @@ func joined(parts []string) string {
 // shown returns a value in a few characters; of a digest it shows the beginning, so that it still differs from another one.
 func shown(value string) string {
 	if digest, ok := strings.CutPrefix(value, shape.DigestPrefix); ok {
-		return "redacted:" + cut(digest, 8, "")
+		return "redacted:" + Cut(digest, 8, "")
 	}
 	if value == "" {
 		return `""`
 	}
-	return cut(value, maxValue, "…")
+	return Cut(value, maxValue, "…")
 }
 
 // around leaves of two long texts where they begin to differ.

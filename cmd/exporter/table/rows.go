@@ -54,7 +54,7 @@ func (t *Table) narrower(than int) bool {
 func (t *Table) line(at, change, object, detail, what string) {
 	timeWidth := 12
 	if t.narrower(100) {
-		timeWidth, at = 8, cut(at, 8, "")
+		timeWidth, at = 8, Cut(at, 8, "")
 	}
 	t.objectWidth = min(max(t.objectWidth, 28, utf8.RuneCountInString(object)), 48)
 	head := fmt.Sprintf("%-*s  ", timeWidth, at)
@@ -64,7 +64,7 @@ func (t *Table) line(at, change, object, detail, what string) {
 	}
 	what = Plain(what)
 	if width := t.Width(); width > 0 {
-		what = cut(what, width-utf8.RuneCountInString(head)-8-utf8.RuneCountInString(tail), "…")
+		what = Cut(what, width-utf8.RuneCountInString(head)-8-utf8.RuneCountInString(tail), "…")
 	}
 	colors := map[string]string{"ADDED": green, "MODIFIED": yellow, "DELETED": red, "GAP": red}
 	fmt.Fprintln(t.Out, strings.TrimRight(head+t.Paint(colors[change], fmt.Sprintf("%-8s", change))+tail+what, " "))
@@ -86,8 +86,8 @@ func Plain(text string) string {
 // Line returns text that may come from anywhere in one line, without control characters and superfluous space.
 func Line(text string) string { return strings.Join(strings.Fields(Plain(text)), " ") }
 
-// cut shortens text to width runes, the mark among them.
-func cut(text string, width int, mark string) string {
+// Cut shortens text to width runes, the mark among them.
+func Cut(text string, width int, mark string) string {
 	runes := []rune(text)
 	if len(runes) <= width {
 		return text
