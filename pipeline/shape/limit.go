@@ -1,7 +1,6 @@
 package shape
 
 import (
-	"container/list"
 	"context"
 	"crypto/sha256"
 	"slices"
@@ -28,9 +27,9 @@ type LimitFilter struct {
 // passedChanges are those that passed in the present interval of their key.
 type passedChanges struct {
 	mu        sync.Mutex // guards what follows
-	intervals map[[sha256.Size]byte]*list.Element
-	order     list.List // of *interval, in the order in which they began
-	total     int       // of their ids
+	intervals map[[sha256.Size]byte]*interval
+	order     []*interval // in which they began
+	total     int         // of their ids
 }
 
 type interval struct {
@@ -41,7 +40,7 @@ type interval struct {
 
 // NewLimitFilter makes a filter that passes count changes of each key in an interval, which begins with the first of them.
 func NewLimitFilter(per *expr.Program, count int, every time.Duration) LimitFilter {
-	passed := &passedChanges{intervals: map[[sha256.Size]byte]*list.Element{}}
+	passed := &passedChanges{intervals: map[[sha256.Size]byte]*interval{}}
 	return LimitFilter{NewExprFilter(per, "", OnErrorPass), count, every, passed}
 }
 
@@ -65,36 +64,24 @@ func (f LimitFilter) Pass(c *Change) (bool, error) {
 func (p *passedChanges) take(key [sha256.Size]byte, id string, now time.Time, count int, every time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for e := p.order.Front(); e != nil && now.Sub(e.Value.(*interval).began) >= every; e = p.order.Front() {
-		p.forget(e)
+	for len(p.order) > 0 && (p.total >= maxPassed || now.Sub(p.order[0].began) >= every) {
+		p.total -= len(p.order[0].ids)
+		delete(p.intervals, p.order[0].key)
+		p.order = p.order[1:]
 	}
-	e, ok := p.intervals[key]
-	if !ok {
-		e = p.order.PushBack(&interval{key: key, began: now})
-		p.intervals[key] = e
+	i := p.intervals[key]
+	if i == nil {
+		i = &interval{key: key, began: now}
+		p.intervals[key] = i
+		p.order = append(p.order, i)
 	}
-	i := e.Value.(*interval)
 	switch {
 	case slices.Contains(i.ids, id):
 		return true
 	case len(i.ids) >= count:
 		return false
 	}
-	if p.total == maxPassed {
-		oldest := p.order.Front()
-		if oldest == e {
-			oldest = e.Next()
-		}
-		p.forget(oldest)
-	}
 	i.ids = append(i.ids, id)
 	p.total++
 	return true
-}
-
-func (p *passedChanges) forget(e *list.Element) {
-	i := e.Value.(*interval)
-	p.total -= len(i.ids)
-	delete(p.intervals, i.key)
-	p.order.Remove(e)
 }

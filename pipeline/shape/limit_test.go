@@ -97,8 +97,8 @@ func TestLimitForgets(t *testing.T) {
 		if take(keys-1, -1) || !take(0, -1) {
 			t.Errorf("count %d: it is not the oldest key that is forgotten", count)
 		}
-		if passed.total > maxPassed || len(passed.intervals) != passed.order.Len() || passed.order.Len() > maxPassed/count+1 {
-			t.Errorf("count %d: %d changes of %d keys are remembered, %d in order", count, passed.total, len(passed.intervals), passed.order.Len())
+		if passed.total > maxPassed || len(passed.intervals) != len(passed.order) || len(passed.order) > maxPassed/count+1 {
+			t.Errorf("count %d: %d changes of %d keys are remembered, %d in order", count, passed.total, len(passed.intervals), len(passed.order))
 		}
 	}
 }
