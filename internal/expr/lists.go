@@ -98,18 +98,13 @@ func compare(a, b ref.Val) ref.Val {
 }
 
 // index is where v is in a list, -1 if it is not.
-func index(l traits.Lister, v ref.Val) types.Int {
-	for i := range length(l) {
-		if types.Equal(l.Get(i), v) == types.True {
-			return i
-		}
-	}
-	return types.IntNegOne
-}
+func index(l traits.Lister, v ref.Val) types.Int { return search(l, v, 0, 1) }
 
 // lastIndex is where v is in a list for the last time, -1 if it is not.
-func lastIndex(l traits.Lister, v ref.Val) types.Int {
-	for i := length(l) - 1; i >= 0; i-- {
+func lastIndex(l traits.Lister, v ref.Val) types.Int { return search(l, v, length(l)-1, -1) }
+
+func search(l traits.Lister, v ref.Val, from, step types.Int) types.Int {
+	for i := from; i >= 0 && i < length(l); i += step {
 		if types.Equal(l.Get(i), v) == types.True {
 			return i
 		}

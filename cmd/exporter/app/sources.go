@@ -46,7 +46,7 @@ func newSources(loaded *config.Config, client *source.Client, pipelines []*pipel
 // startingWatches are the watches of the sources, before these are made.
 func startingWatches(loaded *config.Config) (all []source.WatchStatus) {
 	for _, c := range loaded.Sources {
-		if slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return slices.Contains(p.Sources, c.Name) }) {
+		if len(loaded.Takers(c.Name)) > 0 {
 			all = append(all, source.Starting(resources.Options(&c))...)
 		}
 	}

@@ -26,16 +26,12 @@ func (v *validator) pipelines() {
 		v.form(p, at)
 		v.delivery(p, at)
 		v.backlog(p, at+".backlog")
-		v.retry(p, at)
+		if p.Retry.Max < p.Retry.Initial && !v.faults.isBroken(at+".retry.initial") {
+			v.fault(at+".retry.max", "must be at least retry.initial; the defaults are 30s and 100ms")
+		}
 	}
 	for i, s := range c.Sources {
-		taking := 0
-		for _, p := range c.Pipelines {
-			if slices.Contains(p.Sources, s.Name) {
-				taking++
-			}
-		}
-		if taking > MaxPipelines {
+		if taking := len(c.Takers(s.Name)); taking > MaxPipelines {
 			v.fault(index("sources", i), "%d pipelines take from it; at most %d can: make another source of the same resources", taking, MaxPipelines)
 		}
 	}
@@ -175,12 +171,5 @@ func (v *validator) backlog(p *Pipeline, at string) {
 	}
 	if v.present(at+".maxDiskBytes") && !kept {
 		v.fault(at+".maxDiskBytes", "has no effect without a stateDir; set stateDir, or remove the key")
-	}
-}
-
-func (v *validator) retry(p *Pipeline, at string) {
-	at += ".retry"
-	if p.Retry.Max < p.Retry.Initial && !v.faults.isBroken(at+".initial") {
-		v.fault(at+".max", "must be at least retry.initial; the defaults are 30s and 100ms")
 	}
 }

@@ -30,8 +30,7 @@ func (v *validator) warnUnused() {
 		return
 	}
 	for i, source := range v.config.Sources {
-		takes := func(p Pipeline) bool { return slices.Contains(p.Sources, source.Name) }
-		if path := index("sources", i); source.Name != "" && !slices.ContainsFunc(v.config.Pipelines, takes) {
+		if path := index("sources", i); source.Name != "" && len(v.config.Takers(source.Name)) == 0 {
 			v.warn(path, "no pipeline takes the source %s: it is not watched", v.shown(path+".name"))
 		}
 	}

@@ -219,6 +219,16 @@ func (c *Config) PipelineNames() (names []string) {
 	return names
 }
 
+// Takers returns the names of the pipelines that take from a source.
+func (c *Config) Takers(source string) (names []string) {
+	for _, p := range c.Pipelines {
+		if slices.Contains(p.Sources, source) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
 // Unresolved returns the names of resources that the API server resolves; they have no version until then.
 func (c *Config) Unresolved() (names []string) {
 	for _, s := range c.Sources {

@@ -34,11 +34,8 @@ func Parse(data []byte, name string, opts Options) (config *Config, warnings Fau
 		opts.Getenv = os.LookupEnv
 	}
 	faults, warningList := &faultList{file: name}, &faultList{file: name}
-	tree, invalid := parseYAML(data)
-	for _, fault := range invalid {
-		faults.add(fault.Line, fault.Column, "", fault.Message)
-	}
-	if invalid == nil && tree.isNull() {
+	tree := parseYAML(data, faults)
+	if tree != nil && tree.isNull() {
 		faults.add(tree.line, tree.column, "", "the file is empty; it needs at least cluster, sources, pipelines and sinks")
 	}
 	if len(faults.faults) > 0 {

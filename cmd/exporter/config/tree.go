@@ -35,16 +35,17 @@ type entry struct {
 
 func (n *node) isNull() bool { return n.kind == yaml.ScalarNode && n.tag == "!!null" && !n.expanded }
 
-// parseYAML reads the one document of a file. A file without one is a null. Its faults have no paths.
-func parseYAML(data []byte) (*node, Faults) {
+// parseYAML reads the one document of a file, or returns nil if it has faults. A file without a document is a null.
+func parseYAML(data []byte, faults *faultList) *node {
 	if len(data) > maxFileBytes {
-		return nil, Faults{{Message: "the file is larger than 4Mi"}}
+		faults.add(0, 0, "", "the file is larger than 4Mi")
+		return nil
 	}
 	var document, second yaml.Node
 	reader := yaml.NewDecoder(bytes.NewReader(data))
 	err := reader.Decode(&document)
 	if errors.Is(err, io.EOF) {
-		return &node{kind: yaml.ScalarNode, tag: "!!null", line: 1, column: 1}, nil
+		return &node{kind: yaml.ScalarNode, tag: "!!null", line: 1, column: 1}
 	}
 	if err == nil {
 		// Decoded into a value, yaml.v3 resolves aliases, and fails where they make a small file large or contain
@@ -52,31 +53,27 @@ func parseYAML(data []byte) (*node, Faults) {
 		err = document.Decode(new(any))
 	}
 	if err != nil {
-		return nil, yamlFaults(err)
+		messages := []string{err.Error()}
+		var several *yaml.TypeError
+		if errors.As(err, &several) {
+			messages = several.Errors
+		}
+		for _, message := range messages {
+			match := yamlMessage.FindStringSubmatch(message)
+			line, _ := strconv.Atoi(match[1])
+			faults.add(line, 0, "", "not valid YAML: "+match[2])
+		}
+		return nil
 	}
 	if err := reader.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, Faults{{Line: second.Line, Message: "a second document begins here; the configuration is one document"}}
+		faults.add(second.Line, 0, "", "a second document begins here; the configuration is one document")
+		return nil
 	}
-	return newNode(document.Content[0]), nil
+	return newNode(document.Content[0])
 }
 
+// yamlMessage is a message of yaml.v3, most of which have a line.
 var yamlMessage = regexp.MustCompile(`^(?:yaml: )*(?:line (\d+): )?(.*)`)
-
-// yamlFaults are the faults in an error of yaml.v3, which has a line in most of its messages.
-func yamlFaults(err error) Faults {
-	messages := []string{err.Error()}
-	var several *yaml.TypeError
-	if errors.As(err, &several) {
-		messages = several.Errors
-	}
-	var faults Faults
-	for _, message := range messages {
-		match := yamlMessage.FindStringSubmatch(message)
-		line, _ := strconv.Atoi(match[1])
-		faults = append(faults, Fault{Line: line, Message: "not valid YAML: " + match[2]})
-	}
-	return faults
-}
 
 // newNode copies what yaml.v3 read and checked. Keys that are written out win over merged ones, and earlier merged ones
 // over later.

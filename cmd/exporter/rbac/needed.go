@@ -65,8 +65,7 @@ func Replicas(loaded *config.Config, grant Grant) []Rule {
 func Needed(loaded *config.Config, others ...Rule) []Rule {
 	rules := others
 	for _, c := range loaded.Sources {
-		used := slices.ContainsFunc(loaded.Pipelines, func(p config.Pipeline) bool { return slices.Contains(p.Sources, c.Name) })
-		if !used {
+		if len(loaded.Takers(c.Name)) == 0 {
 			continue // it is not watched
 		}
 		options := resources.Options(&c)
