@@ -192,22 +192,22 @@ func (c *Committer) Err() error {
 
 // Failing returns for how long all commits have failed; 0 if the last one succeeded.
 func (c *Committer) Failing() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.since.IsZero() {
-		return 0
-	}
-	return time.Since(c.since)
+	return c.elapsed(&c.since)
 }
 
 // Writing is for how long the commit under way has been written; 0 for none. A disk that hangs returns no error.
 func (c *Committer) Writing() time.Duration {
+	return c.elapsed(&c.begun)
+}
+
+// elapsed is how long ago a moment was that c.mu guards; 0 if it is zero.
+func (c *Committer) elapsed(moment *time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.begun.IsZero() {
+	if moment.IsZero() {
 		return 0
 	}
-	return time.Since(c.begun)
+	return time.Since(*moment)
 }
 
 func (c *Committer) setBegun(at time.Time) {

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -28,15 +29,14 @@ func lockDir(dir string) (*flock.Flock, error) {
 	}
 	path := filepath.Join(dir, lockName)
 	lock := flock.New(path, flock.SetPermissions(0o600))
-	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(20 * time.Millisecond) {
-		locked, err := lock.TryLock()
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("lock %s: %w; %s", path, err, leftAlone)
-		case locked:
-			return lock, nil
-		case time.Now().After(deadline):
-			return nil, fmt.Errorf("%s: %w", path, ErrLocked)
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
+	defer cancel()
+	_, err := lock.TryLockContext(ctx, 20*time.Millisecond)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Errorf("%s: %w", path, ErrLocked)
+	case err != nil:
+		return nil, fmt.Errorf("lock %s: %w; %s", path, err, leftAlone)
 	}
+	return lock, nil
 }

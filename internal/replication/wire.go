@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 )
 
@@ -69,15 +68,9 @@ func readFrame(r io.Reader, most int) (kind byte, content []byte, err error) {
 	if uint64(size) > uint64(most) {
 		return 0, nil, fmt.Errorf("%w: %d bytes", errFrame, size)
 	}
-	// In steps, so that a false length takes no memory.
-	for len(content) < int(size) {
-		from := len(content)
-		content = slices.Grow(content, min(int(size)-from, 1<<20))[:from+min(int(size)-from, 1<<20)]
-		if _, err := io.ReadFull(r, content[from:]); err != nil {
-			return 0, nil, err
-		}
-	}
-	return head[0], content, nil
+	content = make([]byte, size)
+	_, err = io.ReadFull(r, content)
+	return head[0], content, err
 }
 
 func writeHello(w io.Writer, h any) error {

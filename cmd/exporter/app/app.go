@@ -69,10 +69,6 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 		return stopped(ctx, err, logger)
 	}
 	running.onStop("state directory", func(context.Context) { state.close() })
-	key, err := redactionKey(loaded.Redaction, loaded.StateDir, state.sharedKey())
-	if err != nil {
-		return err
-	}
 	opened, err := OpenSinks(ctx, usedSinks(loaded), UserAgent(version), logger)
 	if err != nil {
 		return err
@@ -80,7 +76,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	running.onStop("sinks", func(ctx context.Context) { CloseSinks(ctx, opened, logger) })
 
 	enricher := newEnricher(loaded, client, registry, logger)
-	pipelines, err := newPipelines(loaded, opened, key, enricher, state, pipeline.NewMetrics(registry), logger)
+	pipelines, err := newPipelines(loaded, opened, state.key, enricher, state, pipeline.NewMetrics(registry), logger)
 	if err != nil {
 		return &FailureError{err}
 	}
@@ -93,7 +89,7 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	}
 	if state.dead != nil {
 		registerState(registry, state)
-		trace := &tracer{config: loaded, cluster: cluster, client: client, sources: sources, pipelines: pipelines, dead: state.dead, key: key}
+		trace := &tracer{config: loaded, cluster: cluster, client: client, sources: sources, pipelines: pipelines, dead: state.dead, key: state.key}
 		socket := serveControl(ctx, loaded.StateDir, trace, state.committer, logger)
 		running.onStop("socket in the state directory", socket.close)
 	}

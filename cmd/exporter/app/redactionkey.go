@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/kubeferry/kubeferry/cmd/exporter/config"
+	"github.com/kubeferry/kubeferry/internal/checkpoint"
 	"github.com/kubeferry/kubeferry/internal/durable"
 )
 
@@ -41,10 +42,14 @@ func FindRedactionKey(c config.Redaction, stateDir string) ([]byte, error) {
 	}
 }
 
-// redactionKey returns the first of these keys that there is: the configured one, shared (which replicas share), the one in the state
-// directory, a new one. A key that is not configured is stored in the state directory. Without a state directory it lasts as long as the
+// redactionKey returns the first of these keys that there is: the configured one, the one that replicas share (or shared, before there was
+// one only), the one in the state directory, a new one. A key that is not configured is stored in the state directory. Without a state directory it lasts as long as the
 // process.
-func redactionKey(c config.Redaction, stateDir string, shared []byte) ([]byte, error) {
+func redactionKey(c config.Redaction, stateDir string, replicas *checkpoint.Stamp) ([]byte, error) {
+	var shared []byte
+	if replicas != nil {
+		shared = replicas.RedactionKey
+	}
 	key, err := FindRedactionKey(c, stateDir)
 	if configured := c.Key != "" || c.KeyFile != ""; err != nil || len(key) > 0 && (configured || len(shared) == 0 || bytes.Equal(key, shared)) {
 		return key, err

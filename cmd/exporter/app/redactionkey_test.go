@@ -63,8 +63,7 @@ func TestRedactionKeyOfAReplicaThatIsLeft(t *testing.T) {
 		if store, err = checkpoint.Open(dir, func(message string, err error) { t.Error(message, err) }); err != nil {
 			t.Fatal(err)
 		}
-		s := &state{store: store}
-		if key, err := redactionKey(config.Redaction{}, dir, s.sharedKey()); err != nil || !bytes.Equal(key, shared) {
+		if key, err := redactionKey(config.Redaction{}, dir, store.Info().Replica); err != nil || !bytes.Equal(key, shared) {
 			t.Errorf("got %q, %v", key, err)
 		}
 		if err := store.Close(); err != nil {
@@ -72,11 +71,11 @@ func TestRedactionKeyOfAReplicaThatIsLeft(t *testing.T) {
 		}
 	}
 	for range 2 { // another leader made it
-		if key, err := redactionKey(config.Redaction{}, dir, []byte("another")); err != nil || string(key) != "another" {
+		if key, err := redactionKey(config.Redaction{}, dir, &checkpoint.Stamp{RedactionKey: []byte("another")}); err != nil || string(key) != "another" {
 			t.Errorf("got %q, %v", key, err)
 		}
 	}
-	if key, err := redactionKey(config.Redaction{Key: "configured"}, dir, shared); err != nil || string(key) != "configured" {
+	if key, err := redactionKey(config.Redaction{Key: "configured"}, dir, &checkpoint.Stamp{RedactionKey: shared}); err != nil || string(key) != "configured" {
 		t.Errorf("got %q, %v", key, err)
 	}
 }

@@ -235,8 +235,9 @@ func lostError(err error) error {
 	return &FailureError{err}
 }
 
-// begin makes the store of a leader one whose commits are stamped, and sent to the standbys.
-func (r *replica) begin(store *checkpoint.Store, offset func(uint64) *source.Offset) (*checkpoint.Store, error) {
+// begin makes the store of a leader one whose commits are stamped, and sent to the standbys. They get the key of redaction too, unless it is
+// configured.
+func (r *replica) begin(store *checkpoint.Store, key []byte, offset func(uint64) *source.Offset) (*checkpoint.Store, error) {
 	status, info := r.lease.Status(), store.Info()
 	if claimed := r.copied.Info().Replica; claimed != nil && (info.Replica == nil || info.Replica.Lineage != claimed.Lineage || info.Replica.Compare(*claimed) != 0) {
 		return nil, &FailureError{errors.Join(errors.New("the state with which this replica took the Lease cannot be used; the next start uses what is left of it"), store.Close())}
@@ -264,8 +265,8 @@ func (r *replica) begin(store *checkpoint.Store, offset func(uint64) *source.Off
 	}
 	r.offset = offset(max(info.Offset, status.Offset))
 	stamp = stamp.Begin(status.Term)
-	if err := r.shareRedactionKey(&stamp); err != nil {
-		return nil, &FailureError{err}
+	if c := r.config.Redaction; c.Key == "" && c.KeyFile == "" {
+		stamp.RedactionKey = key
 	}
 	store.Lead(stamp, func(stamp *checkpoint.Stamp, changes []checkpoint.Changes) {
 		r.committed.Store(stamp)
@@ -274,17 +275,6 @@ func (r *replica) begin(store *checkpoint.Store, offset func(uint64) *source.Off
 		}
 	})
 	return store, nil
-}
-
-// shareRedactionKey makes the key, where none is configured, part of the state.
-func (r *replica) shareRedactionKey(stamp *checkpoint.Stamp) error {
-	c := r.config.Redaction
-	if c.Key != "" || c.KeyFile != "" {
-		return nil
-	}
-	key, err := redactionKey(c, r.config.StateDir, stamp.RedactionKey)
-	stamp.RedactionKey = key
-	return err
 }
 
 // serve lets standbys connect. The first commit must be written.

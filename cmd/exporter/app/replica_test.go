@@ -63,7 +63,7 @@ func TestClaim(t *testing.T) {
 	r := take()
 	want := replication.Claim{Lineage: "l", Term: 7, Commit: 42}
 	store := open()
-	if _, err := r.begin(store, offsetByClock); err != nil {
+	if _, err := r.begin(store, nil, offsetByClock); err != nil {
 		t.Fatal(err)
 	}
 	if got := r.claim(); got != want {
@@ -81,7 +81,7 @@ func TestClaim(t *testing.T) {
 
 	r = take()
 	write(checkpoint.Stamp{Lineage: "other", Commit: 42}.Begin(7)) // as far as the former
-	if _, err := r.begin(open(), offsetByClock); err == nil {
+	if _, err := r.begin(open(), nil, offsetByClock); err == nil {
 		t.Error("it leads with another state than it has claimed")
 	}
 }
@@ -179,7 +179,7 @@ func TestBegin(t *testing.T) {
 				}
 				store, err := checkpoint.Open(dir, report)
 				if err == nil {
-					store, err = r.begin(store, offsetByClock)
+					store, err = r.begin(store, nil, offsetByClock)
 				}
 				if err != nil {
 					t.Fatal(err)

@@ -33,6 +33,7 @@ type state struct {
 	secure func(context.Context)
 	// historyLost is set if it is not known what was sent beyond what the state has.
 	historyLost bool
+	key         []byte // of redaction
 	// offset makes sequences; without a state directory it is 0.
 	offset *source.Offset
 
@@ -44,7 +45,9 @@ type state struct {
 func openState(ctx context.Context, loaded *config.Config, client *source.Client, replica *replica, logger *slog.Logger) (*state, error) {
 	s := &state{committer: checkpoint.NewCommitter(nil, logger), logger: logger, offset: source.NoOffset(), stop: func() {}}
 	if loaded.StateDir == "" {
-		return s, nil
+		var err error
+		s.key, err = redactionKey(loaded.Redaction, "", nil)
+		return s, err
 	}
 	report := reportTo(logger)
 	offset := func(last uint64) *source.Offset { return source.NewOffset(last, client.Now) }
@@ -74,8 +77,11 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 	if uid != "" {
 		store.Bind(uid)
 	}
+	if s.key, err = redactionKey(loaded.Redaction, loaded.StateDir, store.Info().Replica); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
 	if replica != nil {
-		if store, err = replica.begin(store, offset); err != nil {
+		if store, err = replica.begin(store, s.key, offset); err != nil {
 			return nil, err
 		}
 		s.permit, s.secure, s.historyLost, s.offset = replica.permit, replica.secure, replica.historyLost, replica.offset
@@ -97,14 +103,6 @@ func openState(ctx context.Context, loaded *config.Config, client *source.Client
 		}
 	}
 	return s, nil
-}
-
-// sharedKey returns the key of redaction that replicas share, or shared before there was one only; nil for none.
-func (s *state) sharedKey() []byte {
-	if s.store == nil || s.store.Info().Replica == nil {
-		return nil
-	}
-	return s.store.Info().Replica.RedactionKey
 }
 
 // reportTo returns a function that logs what package checkpoint reports.
