@@ -127,7 +127,6 @@ func Run(ctx context.Context, loaded *config.Config, cluster *rest.Config, versi
 	for _, s := range sources {
 		watching.Go(func() { s.Run(ctx) })
 	}
-	watching.Go(func() { returnMemory(ctx) })
 	watching.Go(func() { rates.run(ctx) })
 	if ready != nil {
 		watching.Go(func() { health.whenReady(ctx, ready) })

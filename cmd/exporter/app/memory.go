@@ -1,13 +1,11 @@
 package app
 
 import (
-	"context"
 	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"time"
 )
 
 // Go's collector lets the heap double between two collections, whatever its size: too often for the few MiB of a quiet
@@ -44,11 +42,8 @@ func pace(live uint64) int {
 	return max(roomShare, int(leastRoom*100/max(live, least))/step*step)
 }
 
-func liveHeap() uint64 { return measured("/gc/heap/live:bytes") }
-
-// measured reads one of the runtime's metrics.
-func measured(name string) uint64 {
-	sample := []metrics.Sample{{Name: name}}
+func liveHeap() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
 	return sample[0].Value.Uint64()
 }
@@ -63,45 +58,4 @@ func afterCollection(f func()) {
 		runtime.SetFinalizer(n, again)
 	}
 	runtime.SetFinalizer(&unreferenced{}, again)
-}
-
-// returnMemory returns memory to the operating system when little is allocated, after a snapshot or an outage, until ctx ends. The
-// runtime would return it more slowly.
-func returnMemory(ctx context.Context) {
-	var q quiet
-	ticker := time.NewTicker(quietInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			if q.observe(measured("/gc/heap/allocs:bytes"), liveHeap()) {
-				debug.FreeOSMemory()
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-const (
-	// quietInterval is how long little must have been allocated.
-	quietInterval = 5 * time.Second
-	// quietBytes is what counts as little in an interval. Ten changes a second allocate less.
-	quietBytes = 1 << 20
-	// worthwhile is how many bytes must have been allocated since memory was last returned, or as many as live if that is more: to
-	// return memory costs a collection.
-	worthwhile = 64 << 20
-)
-
-// quiet decides when to return memory.
-type quiet struct{ last, returned uint64 }
-
-// observe reports whether to return memory now. It takes the bytes that were ever allocated, and those that live, once in an interval.
-func (q *quiet) observe(allocated, live uint64) bool {
-	now := allocated-q.last < quietBytes && allocated-q.returned > max(worthwhile, live)
-	q.last = allocated
-	if now {
-		q.returned = allocated
-	}
-	return now
 }

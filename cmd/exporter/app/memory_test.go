@@ -37,26 +37,3 @@ func TestAfterCollection(t *testing.T) {
 		}
 	}
 }
-
-func TestQuiet(t *testing.T) {
-	var q quiet
-	for i, step := range []struct {
-		allocated, live uint64
-		want            bool
-	}{
-		{10 << 20, 0, false},  // the start
-		{10 << 20, 0, false},  // quiet, but not worth it
-		{200 << 20, 0, false}, // busy
-		{200 << 20, 0, true},
-		{200 << 20, 0, false}, // once
-		{201 << 20, 0, false},
-		{300 << 20, 0, false},
-		{400 << 20, 0, false},
-		{400<<20 + 1000, 1 << 30, false}, // not worth it, with so much alive
-		{400<<20 + 2000, 100 << 20, true},
-	} {
-		if got := q.observe(step.allocated, step.live); got != step.want {
-			t.Errorf("step %d: got %v", i, got)
-		}
-	}
-}
