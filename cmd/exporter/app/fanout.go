@@ -119,8 +119,7 @@ func (r recipient) Offer(ctx context.Context, d *delta.Delta, have bool, record 
 
 // Lacking implements [source.Recipient].
 func (r recipient) Lacking(watch string, sequence uint64) source.Lacking {
-	lacking := r.Pipeline.Lacking(watch, sequence)
-	return source.Lacking{Objects: lacking.Objects, More: lacking.More, Mark: lacking.Mark, Unreadable: lacking.Unreadable}
+	return source.Lacking(r.Pipeline.Lacking(watch, sequence))
 }
 
 // OfferMark implements [source.Recipient].
