@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -29,14 +28,15 @@ func lockDir(dir string) (*flock.Flock, error) {
 	}
 	path := filepath.Join(dir, lockName)
 	lock := flock.New(path, flock.SetPermissions(0o600))
-	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
-	defer cancel()
-	_, err := lock.TryLockContext(ctx, 20*time.Millisecond)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("%s: %w", path, ErrLocked)
-	case err != nil:
-		return nil, fmt.Errorf("lock %s: %w; %s", path, err, leftAlone)
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(20 * time.Millisecond) {
+		locked, err := lock.TryLock()
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("lock %s: %w; %s", path, err, leftAlone)
+		case locked:
+			return lock, nil
+		case time.Now().After(deadline):
+			return nil, fmt.Errorf("%s: %w", path, ErrLocked)
+		}
 	}
-	return lock, nil
 }
