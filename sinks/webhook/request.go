@@ -186,13 +186,13 @@ func idOf(records []*sinks.Record) string {
 	if len(records) == 1 {
 		return records[0].DedupID
 	}
-	ids := make([]byte, 0, 128*len(records))
+	digest, id := sha256.New(), make([]byte, 0, 256)
 	for _, r := range records { // with their lengths, so that no two lists look the same
-		ids = append(strconv.AppendInt(ids, int64(len(r.DedupID)), 10), ':')
-		ids = append(append(ids, r.DedupID...), ',')
+		id = append(strconv.AppendInt(id[:0], int64(len(r.DedupID)), 10), ':')
+		id = append(append(id, r.DedupID...), ',')
+		digest.Write(id)
 	}
-	digest := sha256.Sum256(ids)
-	return "batch_" + hex.EncodeToString(digest[:16])
+	return "batch_" + hex.EncodeToString(digest.Sum(nil)[:16])
 }
 
 // sign returns one signature per secret over id.timestamp.body.
