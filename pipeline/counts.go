@@ -134,19 +134,17 @@ func (c *Counts) settleOfWatch(i *item, died bool) {
 		w.snapshots--
 	}
 	s := w.snapshot(i.snapshotSequence, i.seq)
-	if s == nil {
-		return
-	}
-	switch path := i.Ref.Path(); {
+	switch {
+	case s == nil, !died && len(s.dead) == 0:
 	case i.mark != nil:
 		s.markDied = s.markDied || died
 	case !died:
-		delete(s.dead, path)
+		delete(s.dead, i.Ref.Path())
 	case len(s.dead) < maxDead:
 		if s.dead == nil {
 			s.dead = map[string]struct{}{}
 		}
-		s.dead[path] = struct{}{}
+		s.dead[i.Ref.Path()] = struct{}{}
 	default:
 		s.more = true
 	}
