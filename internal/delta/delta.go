@@ -103,14 +103,17 @@ func (d *Delta) Ref() Ref {
 
 // ID returns <cluster>/<uid>/<resourceVersion>/<TYPE>. It is the same each time that this change is sent, and in all pipelines. If
 // [Delta.Restored] is n and not 0, the id begins with <cluster>+<n>.
-func (d *Delta) ID(cluster string) string { return d.IDWith(cluster, "") }
+func (d *Delta) ID(cluster string) string { return string(d.AppendID(nil, cluster)) }
 
-// IDWith returns the ID with a suffix.
-func (d *Delta) IDWith(cluster, suffix string) string {
+// AppendID appends the ID to b.
+func (d *Delta) AppendID(b []byte, cluster string) []byte {
+	b = append(b, cluster...)
 	if d.Restored > 0 {
-		cluster += "+" + strconv.Itoa(d.Restored)
+		b = strconv.AppendInt(append(b, '+'), int64(d.Restored), 10)
 	}
-	return cluster + "/" + string(d.Object.UID()) + "/" + d.Object.ResourceVersion() + "/" + string(d.Type) + suffix
+	b = append(append(b, '/'), d.Object.UID()...)
+	b = append(append(b, '/'), d.Object.ResourceVersion()...)
+	return append(append(b, '/'), d.Type...)
 }
 
 // FormatSequence returns a sequence as 20 digits, so that texts sort as the numbers do. It returns "" for 0.
@@ -118,9 +121,17 @@ func FormatSequence(sequence uint64) string {
 	if sequence == 0 {
 		return ""
 	}
-	var digits [20]byte
-	n := len(strconv.AppendUint(digits[:0], sequence, 10))
-	return "00000000000000000000"[n:] + string(digits[:n])
+	return string(AppendSequence(nil, sequence))
+}
+
+// AppendSequence appends a sequence as 20 digits.
+func AppendSequence(b []byte, sequence uint64) []byte {
+	b = append(b, "00000000000000000000"...)
+	for at := len(b) - 1; sequence > 0; at-- {
+		b[at] = byte('0' + sequence%10)
+		sequence /= 10
+	}
+	return b
 }
 
 // Size returns how many bytes the delta takes of a backlog's maxBytes: the length of its JSON, and a fixed number for the rest.

@@ -84,11 +84,12 @@ type message struct {
 	entry   *delta.Entry
 	encoder *Encoder
 	record  sinks.Record
+	numbers sequences
 }
 
 func (e *Encoder) message(entry *delta.Entry, steps *meter) message {
-	record, _ := e.record(entry)
-	return message{steps, entry, e, record}
+	record, numbers := e.record(entry)
+	return message{steps, entry, e, record, numbers}
 }
 
 var (
@@ -135,7 +136,7 @@ func (m message) ChangedBy() []map[string]string {
 
 func (m message) ID() string { return m.record.ID }
 
-func (m message) Sequence() string { return sequencesOf(m.entry).own }
+func (m message) Sequence() string { return m.numbers.own }
 
 func (m message) Cluster() string { return m.encoder.cluster }
 

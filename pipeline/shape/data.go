@@ -22,7 +22,7 @@ func (e *Encoder) appendData(b []byte, entry *delta.Entry) []byte {
 	case entry.Gap != nil:
 		return appendGap(b, entry.Gap)
 	case entry.Mark != nil:
-		return appendMark(b, entry)
+		return appendMark(b, entry.Mark)
 	}
 	d := entry.Delta
 	b = append(b, `"type":"`...)
@@ -99,11 +99,10 @@ type markData struct {
 }
 
 // appendMark writes the members of the data of a mark.
-func appendMark(b []byte, entry *delta.Entry) []byte {
-	m := entry.Mark
+func appendMark(b []byte, m *delta.Mark) []byte {
 	return appendMembers(b, markData{
 		Type: delta.MarkType, Phase: "completed", Resource: metav1.GroupVersionResource(m.Resource), Namespace: m.Namespace,
-		SnapshotSequence: sequencesOf(entry).snapshot, Count: m.Count, Complete: !m.Incomplete, Except: m.Except,
+		SnapshotSequence: delta.FormatSequence(m.SnapshotSequence), Count: m.Count, Complete: !m.Incomplete, Except: m.Except,
 	})
 }
 

@@ -112,7 +112,7 @@ func (e *Encoder) formatOf(entry *delta.Entry) Format {
 // record makes a record without what depends on the format.
 func (e *Encoder) record(entry *delta.Entry) (sinks.Record, sequences) {
 	ref := entry.Ref()
-	resource, numbers, suffix := ref.Resource, sequencesOf(entry), ""
+	resource, numbers := ref.Resource, sequences{}
 	record := sinks.Record{
 		Key: ref.Path(),
 		Fields: sinks.Fields{
@@ -125,15 +125,14 @@ func (e *Encoder) record(entry *delta.Entry) (sinks.Record, sequences) {
 		record.DedupID, record.Fields.Type = entry.Gap.ID(e.idCluster), string(delta.GapType)
 	case entry.Mark != nil:
 		record.DedupID, record.Fields.Type = entry.Mark.ID(e.idCluster), string(delta.MarkType)
-		record.Fields.Namespace = entry.Mark.Namespace
+		record.Fields.Namespace, numbers.snapshot = entry.Mark.Namespace, delta.FormatSequence(entry.Mark.SnapshotSequence)
 	default:
-		suffix = numbers.suffix()
-		record.DedupID = entry.Delta.IDWith(e.idCluster, suffix)
+		numbers = e.identify(&record, entry.Delta)
 		object, fields := entry.Delta.Object, &record.Fields
 		fields.Kind, fields.Namespace, fields.Name, fields.UID = object.Kind(), object.Namespace(), object.Name(), string(object.UID())
 		fields.Type = string(entry.Delta.Type)
 	}
-	record.ID = record.DedupID[len(e.pipeline)+1 : len(record.DedupID)-len(suffix)] // one string for both
+	record.ID = record.DedupID[len(e.pipeline)+1 : len(record.DedupID)-numbers.suffix] // one string for both
 	return record, numbers
 }
 
@@ -141,29 +140,29 @@ func (e *Encoder) record(entry *delta.Entry) (sinks.Record, sequences) {
 type sequences struct {
 	own      string // what orders the records of one subject; empty for a notice
 	snapshot string // that of the snapshot which a delta or a mark names; empty if it names none
+	suffix   int    // the length of what the transport id has beyond the id
 }
 
-func sequencesOf(entry *delta.Entry) sequences {
-	switch {
-	case entry.Delta != nil:
-		return sequences{delta.FormatSequence(entry.Delta.Sequence), delta.FormatSequence(entry.Delta.SnapshotSequence)}
-	case entry.Mark != nil:
-		return sequences{snapshot: delta.FormatSequence(entry.Mark.SnapshotSequence)}
+// identify sets the transport id of a delta's record, and returns the sequences, which are parts of it. It has them beyond the id. So a
+// transport takes what a consumer needs, though it has seen the id before: an object of another snapshot, or one that comes back or leaves once
+// more in the same version.
+func (e *Encoder) identify(record *sinks.Record, d *delta.Delta) (numbers sequences) {
+	var room [256]byte
+	id := d.AppendID(room[:0], e.idCluster)
+	end := len(id)
+	for _, sequence := range []uint64{d.Sequence, d.SnapshotSequence} {
+		if sequence > 0 {
+			id = delta.AppendSequence(append(id, '/'), sequence)
+		}
 	}
-	return sequences{}
-}
-
-// suffix returns what the transport id of a delta has beyond its id: its sequence, and that of the snapshot which it names. So a transport
-// takes what a consumer needs, though it has seen the id before: an object of another snapshot, or one that comes back or leaves once more in
-// the same version.
-func (s sequences) suffix() string {
-	switch {
-	case s.own == "" && s.snapshot == "":
-		return ""
-	case s.snapshot == "":
-		return "/" + s.own
-	case s.own == "":
-		return "/" + s.snapshot
+	record.DedupID = string(id)
+	rest := record.DedupID[end:]
+	numbers.suffix = len(rest)
+	if d.Sequence > 0 {
+		numbers.own, rest = rest[1:21], rest[21:]
 	}
-	return "/" + s.own + "/" + s.snapshot
+	if d.SnapshotSequence > 0 {
+		numbers.snapshot = rest[1:]
+	}
+	return numbers
 }

@@ -58,7 +58,7 @@ func (f LimitFilter) Pass(c *Change) (bool, error) {
 		return f.fails(c, err)
 	}
 	key, _ := delta.EncodeJSON(value) // Eval returns what JSON can hold
-	return f.passed.take(sha256.Sum256(key), c.observed.IDWith("", strconv.FormatUint(c.observed.SnapshotSequence, 10)), c.observed.Observed, f.count, f.every), nil
+	return f.passed.take(sha256.Sum256(key), c.observed.ID("")+strconv.FormatUint(c.observed.SnapshotSequence, 10), c.observed.Observed, f.count, f.every), nil
 }
 
 func (p *passedChanges) take(key [sha256.Size]byte, id string, now time.Time, count int, every time.Duration) bool {
