@@ -134,14 +134,9 @@ func (c *Client) onNewConnections() *Client {
 
 var errTooLarge = errors.New("the answer is too large")
 
-// get returns the body of an answer, and otherwise the error that the server sent. An answer of more than most bytes is
+// get reads the body of an answer into a buffer, and otherwise returns the error that the server sent. An answer of more than most bytes is
 // errTooLarge; the rest of it is not read.
-func (c *Client) get(ctx context.Context, request *rest.Request, most int64) ([]byte, error) {
-	return c.getInto(ctx, &bytes.Buffer{}, request, most)
-}
-
-// getInto is get with a buffer for the body.
-func (c *Client) getInto(ctx context.Context, buffer *bytes.Buffer, request *rest.Request, most int64) ([]byte, error) {
+func (c *Client) get(ctx context.Context, buffer *bytes.Buffer, request *rest.Request, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, errNoAnswer)
 	defer cancel()
 	ctx, connection := withConnection(ctx)
@@ -220,7 +215,7 @@ func (c *Client) leaveIfDead(ctx context.Context, suspect *connection) {
 
 // getJSON decodes an answer, whose kind must be as given: a proxy may answer with JSON of its own.
 func (c *Client) getJSON(ctx context.Context, request *rest.Request, kind string, into any) error {
-	body, err := c.get(ctx, request, math.MaxInt64-1)
+	body, err := c.get(ctx, &bytes.Buffer{}, request, math.MaxInt64-1)
 	if err != nil {
 		return err
 	}

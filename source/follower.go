@@ -159,13 +159,10 @@ func (l *follower) ended(f *frames, received bool, err error) bool {
 	empty := !received && !lasted
 	switch {
 	case f.left.Load():
-	case isRefusal(err) && l.position() != "" && l.at == l.state.Resume:
-		if l.refused = l.at; l.at == l.state.Position {
+	case isRefusal(err): // behind events, the next opening shows what it refuses
+		if l.refused = l.at; l.at == l.position() {
 			l.refuse(err)
 		}
-	case isRefusal(err) && l.position() != "" && l.at == l.state.Position:
-		l.refuse(err)
-	case isRefusal(err): // behind events; the next opening shows what it refuses
 	case !isDisconnect(err):
 		l.health.failed(err)
 	case empty && l.lastWatchEmpty:

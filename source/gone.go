@@ -31,7 +31,7 @@ func (w *watcher) gone(ctx context.Context) error {
 	if err := w.endEmpty(ctx, sequence); err != nil {
 		return err
 	}
-	w.fill, w.lastGap = false, nil
+	w.lastGap = nil
 	w.handler.Update(func() { // not before all are sent: else what is left would be forgotten
 		w.endSnapshots()
 		w.state.reset()

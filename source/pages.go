@@ -78,7 +78,7 @@ func (p *pages) read(ctx context.Context) (page, error) {
 			most = math.MaxInt64 - 1
 		}
 		p.text.Reset()
-		body, err := p.collection.client.getInto(ctx, &p.text, p.collection.request(p.next), most)
+		body, err := p.collection.client.get(ctx, &p.text, p.collection.request(p.next), most)
 		if errors.Is(err, errTooLarge) {
 			p.next.Limit = max(p.next.Limit/4, 1)
 			continue

@@ -190,22 +190,18 @@ func (w *watcher) restore(store Store, last *Meta) error {
 			going |= 1 << n
 		}
 	}
-	lacks := false
 	err := store.Known(w.id, func(object delta.Known) {
 		v := restoredViews(&object, last, w.options.Pipelines)
 		v.due &= going
 		changed := uint64(v.filtered) != object.Filtered || v.due != known.dueOf(PipelineSet(object.Due), object.Era)&going
-		needed := w.options.RetainFor&^v.filtered != 0
-		if object.Retained && (last.RetainPolicy != s.RetainPolicy || !needed) { // what was cut out or redacted does not come back
+		if object.Retained && (last.RetainPolicy != s.RetainPolicy || w.options.RetainFor&^v.filtered == 0) { // what was cut out or redacted does not come back
 			object.Retained, changed = false, true
 		}
-		lacks = lacks || needed && !object.Retained
 		known.restore(&object, v, changed)
 	})
 	if err != nil {
 		return err
 	}
-	w.fill = lacks
 	w.health.restored = s.Position != ""
 	w.health.active(time.Time{}, s.Position, w.known().len())
 	return nil

@@ -39,7 +39,8 @@ type Options struct {
 	RetainFor PipelineSet
 	// Previous bounds what is retained, for several sources together; if it is nil, New makes one without a bound.
 	Previous *PreviousVersions
-	// RetainPolicy identifies how Retain decides: what was retained under another policy is dropped, and read once more.
+	// RetainPolicy identifies how Retain decides: what was retained under another policy is dropped. The next change of such an object has no
+	// previous version.
 	RetainPolicy string
 	// HistoryLost is set if it is not known what pipelines were sent before this run, beyond what the store has: the state is an older copy, or
 	// begins after another one that is lost. Each watch then begins with a gap record and a snapshot.

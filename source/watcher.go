@@ -55,10 +55,8 @@ type watcher struct {
 	// the resource for now.
 	outdated  bool
 	elsewhere PipelineSet
-	// Set by Restore, and used once.
-	suspect chan struct{} // requests a check
-	cut     func()        // ends the open watch
-	fill    bool          // the known set lacks what is to be retained of some objects
+	suspect   chan struct{} // requests a check
+	cut       func()        // ends the open watch
 
 	// What follows is the process function's, but for at, which snapshots set too.
 	absence absence
@@ -135,9 +133,6 @@ func (w *watcher) observe(ctx context.Context, found resolved) {
 	running.Go(func() { w.checkRights(beside) })
 	running.Go(func() { w.runSnapshots(beside) })
 	running.Go(func() { w.runChecks(beside) })
-	if w.fill {
-		running.Go(func() { w.fillPrevious(beside) })
-	}
 	(&follower{watcher: w}).run(ctx)
 	stop()
 	running.Wait()

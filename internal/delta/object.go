@@ -183,8 +183,8 @@ func (o *Object) WithoutManagedFields() *Object {
 	if bare := o.bare.Load(); bare != nil {
 		return bare
 	}
-	bare := &Object{raw: o.withoutManagedFields(), fields: o.fields}
-	bare.fields.managed = span{}
+	raw := make([]byte, 0, len(o.raw)-int(cut.to-cut.from))
+	bare := o.WithJSON(append(append(raw, o.raw[:cut.from]...), o.raw[cut.to:]...))
 	o.bare.Store(bare)
 	return bare
 }
@@ -207,13 +207,6 @@ func (o *Object) Redacted(by any, redact func(*Object) (*Object, error)) (*Objec
 // JSON with the object.
 func (o *Object) Uncached() *Object {
 	return &Object{raw: o.raw, fields: o.fields}
-}
-
-// withoutManagedFields copies the JSON, but for the member.
-func (o *Object) withoutManagedFields() []byte {
-	cut := o.fields.managed
-	raw := make([]byte, 0, len(o.raw)-int(cut.to-cut.from))
-	return append(append(raw, o.raw[:cut.from]...), o.raw[cut.to:]...)
 }
 
 // Unstructured decodes the object. The result belongs to the caller. The error names the object, and contains none of its values.
