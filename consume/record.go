@@ -72,7 +72,7 @@ type Record struct {
 	OldObjectUnknown   bool   `json:"-"`                 // the pipeline has `diff`, but kubeferry does not know the previous version
 	Snapshot           bool   `json:"snapshot"`          // the change is part of a snapshot: the object existed before
 	Inferred           bool   `json:"inferred"`          // kubeferry missed the change, and found its result by comparing
-	FinalStateUnknown  bool   `json:"finalStateUnknown"` // in a DELETED: the object may have changed after the state in Object
+	FinalStateUnknown  bool   `json:"finalStateUnknown"` // in a DELETED: Object is not the last state, or only names the object
 
 	// These fields belong to a gap record. The missing changes have sequences between From and To. From is empty if kubeferry does not know
 	// what was before, and To is empty if the resource is gone. Reason says why changes are missing.

@@ -115,8 +115,8 @@ func table(name string, lives ...*life) (exist []string) {
 	highest, mark := map[string]*delta.Delta{}, uint64(0)
 	for _, l := range lives {
 		l.mu.Lock()
-		for n, d := range l.sent[name] {
-			if d == nil || strings.HasSuffix(l.got[name][n], "+left") { // a gap record, or not announced
+		for _, d := range l.sent[name] {
+			if d == nil { // a gap record
 				continue
 			}
 			key := d.Object.Namespace() + "/" + d.Object.Name()

@@ -77,7 +77,7 @@ func (k *knownSet) capture() (put, remove []delta.Known) {
 		}
 		known := delta.Known{
 			Namespace: key.namespace.Value(), Name: key.name, Version: object.version,
-			Filtered: uint64(object.filtered), Due: uint64(object.due), Era: k.era,
+			Filtered: uint64(object.filtered), Had: uint64(object.had), Due: uint64(object.due), Era: k.era,
 		}
 		if known.Retained = object.retained; known.Retained {
 			if known.Previous = k.previous.find(k, key); known.Previous != nil { // else it is on disk

@@ -274,6 +274,9 @@ func (m *editModel) start() {
 		h := &editHandler{run: r}
 		for _, p := range r.pipelines {
 			if slices.Contains(p.sources, from.name) {
+				if p.onLeave {
+					options.Announcing |= 1 << len(h.pipelines)
+				}
 				h.pipelines = append(h.pipelines, p)
 				options.Pipelines, options.Filters = append(options.Pipelines, p.name), append(options.Filters, p.filter)
 			}
@@ -370,6 +373,7 @@ func (m *editModel) quiet() {
 	for _, p := range m.run.pipelines {
 		p.consumer.readAll()
 		p.consumer.removeStale(m.run.watchesOf(p.name))
+		m.compareNames(p)
 		leavesInSilence := p.filter != "all" && !p.onLeave
 		if p.consumer.lacks || leavesInSilence {
 			m.await(func() string { // a watch that was cut may begin one itself meanwhile
@@ -386,6 +390,27 @@ func (m *editModel) quiet() {
 	for _, p := range m.run.pipelines {
 		p.consumer.readAll()
 		m.compare(p)
+	}
+}
+
+// compareNames fails if the table of a pipeline has an object that does not exist. The pipeline may lack objects that pass its filters since an
+// edit of these, and may have others that pass no longer.
+func (m *editModel) compareNames(p *editPipelineRun) {
+	exist := map[string]bool{}
+	for _, from := range m.config.sources {
+		for _, resource := range from.resources {
+			for _, o := range m.server.State(resource) {
+				if slices.Contains(p.sources, from.name) && from.selects(m.server, o) {
+					exist[o.Resource+":"+o.Namespace+"/"+o.Name+" "+o.UID()] = true
+				}
+			}
+		}
+	}
+	for subject, object := range p.consumer.table() {
+		uid, _, _ := strings.Cut(object, "/")
+		if !exist[subject+" "+uid] && !p.consumer.lacksDead(subject) {
+			m.fail("the table of %s has %s %s, which does not exist\n%s", p.name, subject, object, p.consumer)
+		}
 	}
 }
 

@@ -206,7 +206,7 @@ func (h *editHandler) Delta(ctx context.Context, d *delta.Delta, to Recipients, 
 		defer h.run.mu.Unlock()
 		var passed PipelineSet
 		for n, p := range h.pipelines {
-			if !to.Pipelines.Has(n) || to.Left && !p.onLeave {
+			if !to.Pipelines.Has(n) {
 				continue
 			}
 			sent, passes := p.shape(to.For(n, d, d), to.Have.Has(n))
@@ -328,10 +328,7 @@ func (p *editPipelineRun) hasRoom() bool {
 
 // shape returns what the pipeline sends of a delta, and whether its filters let the object pass, as package shape does.
 func (p *editPipelineRun) shape(d *delta.Delta, had bool) (sent *delta.Delta, passes bool) {
-	if d.Type == delta.Deleted && d.Inferred {
-		return d, false
-	}
-	if editFilters[p.filter](d.Object.Name(), versionNumber(strings.TrimPrefix(d.Object.ResourceVersion(), "v"))) {
+	if d.FinalStateUnknown || editFilters[p.filter](d.Object.Name(), versionNumber(strings.TrimPrefix(d.Object.ResourceVersion(), "v"))) {
 		return d, true
 	}
 	if had && p.onLeave && (d.Type != delta.Added || d.Snapshot) {

@@ -95,15 +95,11 @@ func (r *Recipients) For(pipeline int, d, last *delta.Delta) *delta.Delta {
 // Recipients are the pipelines that a delta is for.
 type Recipients struct {
 	Pipelines PipelineSet
-	// Have are the pipelines that have the object: their filters let its previous version pass. After a kill also those that perhaps
-	// got it in a snapshot.
+	// Have are the pipelines that have the object: their filters let its previous version pass.
 	Have PipelineSet
 	// Snapshots has, by the number of the pipeline, what a record names of the snapshot of its watch: [delta.Delta.SnapshotSequence]. It is
 	// nil if none runs.
 	Snapshots []uint64
 	// RecordOnly are those of Pipelines that are sent nothing: their filters only decide whether they count as having the object.
 	RecordOnly PipelineSet
-	// Left is set if the object exists, and is not selected any more: the DELETED is for those pipelines only that announce
-	// what leaves.
-	Left bool
 }

@@ -63,7 +63,7 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 			}
 			for n, s := range stored {
 				o, ok := k.find(key(n))
-				if !ok || !o.version.Equal(&s.Version) || uint64(o.filtered) != s.Filtered || o.due != k.dueOf(PipelineSet(s.Due), s.Era) || o.retained != s.Retained {
+				if !ok || !o.version.Equal(&s.Version) || uint64(o.filtered) != s.Filtered || uint64(o.had) != s.Had || o.due != k.dueOf(PipelineSet(s.Due), s.Era) || o.retained != s.Retained {
 					t.Fatalf("%s: stored %+v, known %+v", n, s, o)
 				}
 			}
@@ -83,7 +83,7 @@ func TestCommitsHoldTheKnownSet(t *testing.T) {
 				k.remove(keyOfKnown(&s))
 				continue
 			}
-			k.restore(&s, views{filtered: PipelineSet(s.Filtered), due: PipelineSet(s.Due)}, rapid.Bool().Draw(t, "changed"))
+			k.restore(&s, views{filtered: PipelineSet(s.Filtered), had: PipelineSet(s.Had), due: PipelineSet(s.Due)}, rapid.Bool().Draw(t, "changed"))
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"put": func(t *rapid.T) {
@@ -187,5 +187,5 @@ func versioned(t *rapid.T, name, resourceVersion string) *delta.Object {
 
 func drawViews(t *rapid.T) views {
 	bits := rapid.Uint64Range(0, 3)
-	return views{filtered: PipelineSet(bits.Draw(t, "filtered")), due: PipelineSet(bits.Draw(t, "due"))}
+	return views{filtered: PipelineSet(bits.Draw(t, "filtered")), had: PipelineSet(bits.Draw(t, "had")), due: PipelineSet(bits.Draw(t, "due"))}
 }

@@ -147,9 +147,11 @@ func (t *knownTable) all(yield func(string, knownObject) bool) {
 const (
 	valueText = 1 << iota
 	valueRetained
+	valueHad
 )
 
-// appendValue appends a first byte, then the round, the era, due, filtered, and the version: packed, or as text (valueText).
+// appendValue appends a first byte, then the round, the era, due, filtered, had if the byte has valueHad, and the version: packed, or as text
+// (valueText).
 func appendValue(b []byte, object *knownObject) []byte {
 	uid, number, packed := object.version.Packed()
 	var first byte
@@ -159,8 +161,14 @@ func appendValue(b []byte, object *knownObject) []byte {
 	if object.retained {
 		first |= valueRetained
 	}
+	if object.had != 0 {
+		first |= valueHad
+	}
 	b = binary.AppendUvarint(binary.AppendUvarint(append(b, first), uint64(object.round)), uint64(object.era))
 	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(object.due)), uint64(object.filtered))
+	if object.had != 0 {
+		b = binary.AppendUvarint(b, uint64(object.had))
+	}
 	if packed {
 		return append(binary.AppendUvarint(b, number), uid[:]...)
 	}
@@ -178,6 +186,9 @@ func decodeValue(b []byte) (object knownObject) {
 	object.retained = first&valueRetained != 0
 	object.round, object.era = uint32(uvarint()), uint32(uvarint())
 	object.due, object.filtered = PipelineSet(uvarint()), PipelineSet(uvarint())
+	if first&valueHad != 0 {
+		object.had = PipelineSet(uvarint())
+	}
 	if first&valueText != 0 {
 		version, uid, _ := bytes.Cut(b, []byte{0})
 		object.version = delta.NewVersion(types.UID(uid), string(version))

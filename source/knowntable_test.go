@@ -17,7 +17,7 @@ func TestKnownTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table, want := newKnownTable(), map[string]string{}
 		text := func(o *knownObject) string {
-			return fmt.Sprint(o.version.UID(), o.version.ResourceVersion(), o.round, o.due, o.filtered, o.retained)
+			return fmt.Sprint(o.version.UID(), o.version.ResourceVersion(), o.round, o.due, o.filtered, o.had, o.retained)
 		}
 		number := rapid.IntRange(0, rapid.SampledFrom([]int{3, 100, 1000}).Draw(t, "names"))
 		name := rapid.Custom(func(t *rapid.T) string {
@@ -31,7 +31,7 @@ func TestKnownTable(t *testing.T) {
 			}
 			return knownObject{
 				version: version, round: rapid.Uint32().Draw(t, "round"), retained: rapid.Bool().Draw(t, "retained"),
-				views: views{due: PipelineSet(rapid.Uint64().Draw(t, "due")), filtered: PipelineSet(rapid.Uint64().Draw(t, "filtered"))},
+				views: views{due: PipelineSet(rapid.Uint64().Draw(t, "due")), filtered: PipelineSet(rapid.Uint64().Draw(t, "filtered")), had: PipelineSet(rapid.Uint64().Draw(t, "had"))},
 			}
 		})
 		put := func(name string, o knownObject) {

@@ -32,7 +32,7 @@ func FuzzMeta(f *testing.F) {
 		s, m := begin(), newMemory()
 		id := s.WatchIDs()[0]
 		m.meta[id] = text
-		m.known[id] = map[string]delta.Known{"/a": {Name: "a", Version: delta.NewVersion("u", "1"), Filtered: filtered, Due: filtered >> 32, Retained: true, Previous: []byte("x")}}
+		m.known[id] = map[string]delta.Known{"/a": {Name: "a", Version: delta.NewVersion("u", "1"), Filtered: filtered, Had: filtered >> 16, Due: filtered >> 32, Retained: true, Previous: []byte("x")}}
 		if _, err := Restore(m, s); err != nil {
 			return
 		}

@@ -97,7 +97,7 @@ func (w *watcher) tryOffer(ctx context.Context, n int, sequence uint64, object *
 			to = 1 << n
 		}
 		w.state.countSnapshot(to)
-		record(old.sent(1<<n, to).snapshotted(n))
+		record(old.sent(1<<n, to, w.options.Announcing).snapshotted(n))
 	})
 	if sent {
 		w.seen[d.Type].Inc()

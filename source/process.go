@@ -110,24 +110,47 @@ func (w *watcher) deleted(ctx context.Context, object *delta.Object) error {
 		w.handler.Update(func() { w.advance(object.ResourceVersion()) })
 		return nil
 	}
-	return w.emit(ctx, &delta.Delta{Type: delta.Deleted, Object: object}, w.options.all(), old.views, func(views) {
+	return w.emitDeleted(ctx, &delta.Delta{Type: delta.Deleted, Object: object}, w.options.all()&^old.had, old.views, func() {
 		w.known().remove(keyOf(object))
 		w.advance(object.ResourceVersion())
 	})
 }
 
-// emitInferredDelete sends the DELETED of an object whose last state was missed to the pipelines that have the object.
+// emitDeleted sends a DELETED to the pipelines in to. Then those that had the object, and were sent no DELETED of it, get one that only names the
+// object: their filters may hide what else is in it. forget removes the object from the known set in the same moment.
+func (w *watcher) emitDeleted(ctx context.Context, d *delta.Delta, to PipelineSet, v views, forget func()) error {
+	var had PipelineSet
+	err := w.emit(ctx, d, to, v, func(v views) {
+		if had = v.had; had == 0 {
+			forget()
+			return
+		}
+		v.filtered = w.options.all()
+		w.known().review(keyOf(d.Object), v, nil)
+	})
+	if err != nil || had == 0 {
+		return err
+	}
+	if to == 0 { // else emit has counted it
+		w.seen[d.Type].Inc()
+	}
+	named := *d
+	named.Object, named.FinalStateUnknown = d.Object.Identity(), true
+	return w.send(ctx, &named, Recipients{Pipelines: had}, func(PipelineSet) { forget() })
+}
+
+// emitInferredDelete sends the DELETED of an object whose last state was missed to the pipelines that have the object, or had it.
 func (w *watcher) emitInferredDelete(ctx context.Context, key objectKey, old knownObject, sequence uint64) error {
 	d := w.inferredDelete(key, old, sequence)
-	return w.emit(ctx, d, w.options.all()&^old.filtered, old.views, func(views) { w.known().remove(key) })
+	return w.emitDeleted(ctx, d, w.options.all()&^old.filtered, old.views, func() { w.known().remove(key) })
 }
 
 // emitLeft sends the DELETED of an object that an edited configuration does not select any more, or perhaps was deleted, to the pipelines that
 // have the object and announce what leaves.
 func (w *watcher) emitLeft(ctx context.Context, key objectKey, old knownObject, sequence uint64) error {
 	d := w.inferredDelete(key, old, sequence)
-	have := w.options.all() &^ old.filtered &^ w.elsewhere
-	return w.send(ctx, d, Recipients{Pipelines: have, Have: have, Left: true}, func(PipelineSet) { w.known().remove(key) })
+	have := w.options.Announcing &^ old.filtered &^ w.elsewhere
+	return w.send(ctx, d, Recipients{Pipelines: have, Have: have}, func(PipelineSet) { w.known().remove(key) })
 }
 
 func (w *watcher) inferredDelete(key objectKey, old knownObject, sequence uint64) *delta.Delta {
@@ -148,7 +171,7 @@ func (w *watcher) emit(ctx context.Context, d *delta.Delta, to PipelineSet, v vi
 		if d.Snapshot {
 			w.state.countSnapshot(passed)
 		}
-		record(v.sent(to, passed))
+		record(v.sent(to, passed, w.options.Announcing))
 	})
 	if err == nil && recipients.RecordOnly != to {
 		w.seen[d.Type].Inc()

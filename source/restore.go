@@ -193,7 +193,7 @@ func (w *watcher) restore(store Store, last *Meta) error {
 	err := store.Known(w.id, func(object delta.Known) {
 		v := restoredViews(&object, last, w.options.Pipelines)
 		v.due &= going
-		changed := uint64(v.filtered) != object.Filtered || v.due != known.dueOf(PipelineSet(object.Due), object.Era)&going
+		changed := uint64(v.filtered) != object.Filtered || uint64(v.had) != object.Had || v.due != known.dueOf(PipelineSet(object.Due), object.Era)&going
 		if object.Retained && (last.RetainPolicy != s.RetainPolicy || w.options.RetainFor&^v.filtered == 0) { // what was cut out or redacted does not come back
 			object.Retained, changed = false, true
 		}

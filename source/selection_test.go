@@ -260,7 +260,7 @@ func TestNamespaceCeasesToMatchWithoutBookmarks(t *testing.T) {
 	}
 	release := make(chan struct{})
 	l := selected(t, server, m, func(o *Options, l *life) {
-		o.bookmarks = 10 * time.Millisecond
+		o.bookmarks, o.Announcing = 10*time.Millisecond, o.all()
 		l.after, l.released = 2, release
 	})
 	l.expectTable("things:a/one", "things:a/two")
@@ -270,7 +270,7 @@ func TestNamespaceCeasesToMatchWithoutBookmarks(t *testing.T) {
 	server.Write("namespaces:/a", true)
 	close(release)
 	l.expectWatches()
-	l.expect("p", "u12/12/ADDED+s", "u13/13/ADDED+s", "u12/14/MODIFIED", "u13/15/DELETED", "u12/14/DELETED+i+left")
+	l.expect("p", "u12/12/ADDED+s", "u13/13/ADDED+s", "u12/14/MODIFIED", "u13/15/DELETED", "u12/14/DELETED+i")
 }
 
 // What a lost state knew of a namespace is not known, nor what happened between an ended watch of all namespaces and the new ones: a gap record

@@ -32,6 +32,8 @@ type Options struct {
 	// Filters identify the filters of each pipeline; nil if they are always the same. If they have changed, a snapshot that a restart
 	// interrupts begins anew.
 	Filters []string
+	// Announcing are those of Pipelines that send a DELETED of an object that passes their filters no longer, or is not selected any more.
+	Announcing PipelineSet
 	// Retain returns what to retain of an object, so that its next change carries the previous version; nil for nothing.
 	// Retain itself is nil if no pipeline needs it.
 	Retain func(resource schema.GroupVersionResource, object *delta.Object) *delta.Object

@@ -140,7 +140,7 @@ type life struct {
 	handed   int
 	room     map[string]int                                   // how many more snapshot records a pipeline has room for, below 0 not for a mark either; without an entry any number
 	passes   func(pipeline string, object *delta.Object) bool // the pipelines' filters; nil pass everything
-	onLeave  bool                                             // pipelines get only what passes, and a DELETED of what no longer does
+	filters  bool                                             // pipelines get only what passes, and if they are in Options.Announcing, a DELETED of what no longer does
 	logger   *slog.Logger
 	onGap    func()      // if set, called before each gap record
 	waits    chan string // if set, gets the name of each pipeline without room whose Room is called
@@ -233,11 +233,7 @@ func (l *life) Delta(ctx context.Context, d *delta.Delta, to Recipients, record 
 			if sent == nil || to.RecordOnly.Has(n) {
 				continue
 			}
-			text := l.text(sent)
-			if to.Left {
-				text += "+left"
-			}
-			l.note(name, text, sent)
+			l.note(name, l.text(sent), sent)
 		}
 		record(passed)
 	})
@@ -246,15 +242,11 @@ func (l *life) Delta(ctx context.Context, d *delta.Delta, to Recipients, record 
 
 // filter returns what a pipeline gets of a delta, and whether its filters let the object pass.
 func (l *life) filter(pipeline string, d *delta.Delta, had bool) (sent *delta.Delta, passes bool) {
-	passes = l.passes == nil || l.passes(pipeline, d.Object)
+	passes = d.FinalStateUnknown || l.passes == nil || l.passes(pipeline, d.Object)
 	switch {
-	case !l.onLeave:
+	case passes || !l.filters:
 		return d, passes
-	case d.Type == delta.Deleted && d.Inferred:
-		return d, false
-	case passes:
-		return d, true
-	case had && (d.Type != delta.Added || d.Snapshot):
+	case had && l.source.options.Announcing.Has(slices.Index(l.names, pipeline)) && (d.Type != delta.Added || d.Snapshot):
 		left := *d
 		left.Type = delta.Deleted
 		return &left, false
@@ -622,18 +614,23 @@ func TestNeverRecordsForNewPipelinesToo(t *testing.T) {
 }
 
 // After an edit of the selection the same watch reads what exists: behind a gap record, as a whole snapshot, with sequences beyond all that was
-// sent. What is not selected any more leaves.
+// sent. What is not selected any more leaves: only q announces that.
 func TestEditedSelection(t *testing.T) {
 	server, m := things(t, "shop/a", "team-1/b", "team-2/c"), newMemory() // 11 to 13
 	var last []*delta.Delta
+	left := ""
 	edit := func(version int, globs string, labels string, want ...string) {
 		t.Helper()
-		l := live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
-			o.Namespaces, o.LabelSelector = delta.Namespaces{Include: strings.Fields(globs)}, labels
+		l := live(t, server, m, []string{"p", "q"}, func(o *Options, _ *life) {
+			o.Namespaces, o.LabelSelector, o.Announcing = delta.Namespaces{Include: strings.Fields(globs)}, labels, 0b10
 		})
 		l.watching(version)
 		l.snapshotsDone()
 		l.expectSet("p", want...)
+		if left != "" {
+			want = slices.Sorted(slices.Values(append(want, left)))
+		}
+		l.expectSet("q", want...)
 		l.stop()
 		if len(m.meta) != 1 {
 			t.Errorf("it became another watch: %v", slices.Collect(maps.Keys(m.meta)))
@@ -642,7 +639,7 @@ func TestEditedSelection(t *testing.T) {
 		for _, d := range last {
 			highest = max(highest, d.Sequence)
 		}
-		last = slices.DeleteFunc(l.sent["p"], func(d *delta.Delta) bool { return d == nil })
+		last = slices.DeleteFunc(l.sent["q"], func(d *delta.Delta) bool { return d == nil })
 		for _, d := range last {
 			if d.Sequence <= highest {
 				t.Errorf("%s has the sequence %d, and before the edit %d was sent", shortID(d), d.Sequence, highest)
@@ -656,9 +653,12 @@ func TestEditedSelection(t *testing.T) {
 	server.Write("shop/a", false) // 14
 	edit(14, "shop* team-*", "", "gap 13-14", "u11/14/ADDED+s", "u11/14/MODIFIED+i", "u12/12/ADDED+s", "u13/13/ADDED+s")
 	server.Write("team-1/b", true) // 15
-	edit(15, "team-*", "", "gap 14-15", "u11/14/DELETED+i+left", "u12/12/DELETED+i", "u13/13/ADDED+s")
+	left = "u11/14/DELETED+i"
+	edit(15, "team-*", "", "gap 14-15", "u12/12/DELETED+i", "u13/13/ADDED+s")
 	server.Write("team-2/c", true) // 16: with other labels it is not known why it is not listed
-	edit(16, "team-*", "a=b", "gap 15-16", "u13/13/DELETED+i+left")
+	left = "u13/13/DELETED+i"
+	edit(16, "team-*", "a=b", "gap 15-16")
+	left = ""
 	server.Write("team-1/d", false) // 17
 	edit(17, "team-*", "a=b", "u17/17/ADDED")
 }
@@ -863,8 +863,10 @@ func TestInterruptedFirstReadingAndAnEdit(t *testing.T) {
 		delete(meta, "position")
 		m.meta[id], _ = json.Marshal(meta)
 	}
-	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) { o.Namespaces.Include = []string{"shop*"} })
-	l.expectSet("p", "gap 12-12", "u11/11/ADDED+s", "u12/12/DELETED+i+left") // the snapshot begins anew
+	l = live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
+		o.Namespaces.Include, o.Announcing = []string{"shop*"}, o.all()
+	})
+	l.expectSet("p", "gap 12-12", "u11/11/ADDED+s", "u12/12/DELETED+i") // the snapshot begins anew
 }
 
 // Stopped or killed in its first snapshot: what happened since to the objects that were sent is not known. So a gap stands before the state.

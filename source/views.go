@@ -22,11 +22,16 @@ type views struct {
 	// filtered are the pipelines that do not have the object: their filters did not let its last version pass, or it was
 	// never sent to them.
 	filtered PipelineSet
+	// had are those of filtered that had the object, and were sent no DELETED of it since.
+	had PipelineSet
 }
 
-// sent returns the views after a version went to the pipelines in to, of which the filters of passed let it pass.
-func (v views) sent(to, passed PipelineSet) views {
-	v.filtered = v.filtered&^to | to&^passed
+// sent returns the views after a version went to the pipelines in to, of which the filters of passed let it pass. Those in announcing were sent a
+// DELETED of an object that they had, if they are not in passed.
+func (v views) sent(to, passed, announcing PipelineSet) views {
+	stopped := to &^ passed
+	v.had = v.had&^passed | stopped&^v.filtered&^announcing
+	v.filtered = v.filtered&^to | stopped
 	return v
 }
 
@@ -45,6 +50,9 @@ func restoredViews(object *delta.Known, meta *Meta, pipelines []string) views {
 		then := slices.Index(meta.Pipelines, name)
 		if then < 0 || PipelineSet(object.Filtered).Has(then) {
 			v.filtered |= bit
+		}
+		if then >= 0 && PipelineSet(object.Had).Has(then) {
+			v.had |= bit
 		}
 		snapshot := meta.Snapshots[name]
 		if then >= 0 && snapshot.Begun && (PipelineSet(object.Due).Has(then) || object.Era < snapshot.Era) {

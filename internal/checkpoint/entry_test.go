@@ -51,6 +51,7 @@ func FuzzKnown(f *testing.F) {
 	f.Add([]byte("/name"), []byte("\xe2\x05\x035\x00uid"))
 	f.Add([]byte("/name"), []byte("\x42\x055\x00uid"))
 	f.Add([]byte("/name"), []byte("\x42\x80"))
+	f.Add([]byte("/name"), []byte("\x8a\x03\x015\x00uid"))
 	f.Fuzz(func(t *testing.T, key, value []byte) {
 		k, err := decodeKnown(key, value)
 		if err != nil {

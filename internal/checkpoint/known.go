@@ -13,11 +13,12 @@ import (
 var errKnown = errors.New("malformed known object")
 
 // A known object is <namespace>/<name> → a first byte, then Due if the byte has the flag knownDue, then Filtered if it has knownFiltered,
-// then Era if it has knownEra, then the resource version and the uid: packed if they are a number and a UUID (knownCompact), else as text (knownText). If it has
+// then Had if it has knownHad, then Era if it has knownEra, then the resource version and the uid: packed if they are a number and a UUID (knownCompact), else as text (knownText). If it has
 // knownRetained, what is retained of the object is under the same key in previousBucket.
 const (
 	knownCompact  = 1
 	knownText     = 2
+	knownHad      = 0x08
 	knownEra      = 0x10
 	knownRetained = 0x20
 	knownDue      = 0x40
@@ -44,6 +45,9 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 	if k.Filtered != 0 {
 		kind |= knownFiltered
 	}
+	if k.Had != 0 {
+		kind |= knownHad
+	}
 	if k.Era != 0 {
 		kind |= knownEra
 	}
@@ -53,6 +57,9 @@ func appendKnown(b []byte, k *delta.Known) []byte {
 	}
 	if k.Filtered != 0 {
 		b = binary.AppendUvarint(b, k.Filtered)
+	}
+	if k.Had != 0 {
+		b = binary.AppendUvarint(b, k.Had)
 	}
 	if k.Era != 0 {
 		b = binary.AppendUvarint(b, uint64(k.Era))
@@ -81,10 +88,13 @@ func decodeKnown(key, value []byte) (delta.Known, error) {
 	if kind&knownFiltered != 0 {
 		k.Filtered = in.uvarint()
 	}
+	if kind&knownHad != 0 {
+		k.Had = in.uvarint()
+	}
 	if kind&knownEra != 0 {
 		k.Era = uint32(in.uvarint()) //nolint:gosec // appendKnown wrote no more
 	}
-	switch kind &^ (knownEra | knownRetained | knownDue | knownFiltered) {
+	switch kind &^ (knownEra | knownHad | knownRetained | knownDue | knownFiltered) {
 	case knownCompact:
 		version := in.uvarint()
 		if len(in.rest) != 16 {

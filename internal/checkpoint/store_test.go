@@ -62,6 +62,7 @@ func TestCommitSurvives(t *testing.T) {
 		{Namespace: "a", Name: "x", Version: delta.NewVersion("4f0c1e10-1267-466d-aa8d-59513e0e4c45", "235")},
 		{Name: "cluster-scoped:name", Version: delta.NewVersion("4F0C1E10-1267-466d-aa8d-59513e0e4c45", "007")},
 		{Namespace: "b", Name: "y", Version: delta.NewVersion("odd", "18446744073709551616")},
+		{Namespace: "b", Name: "z", Version: delta.NewVersion("odd", "1"), Filtered: 7, Had: 3, Due: 300, Era: 5},
 	}
 	info := s.Info()
 	info.ClusterUID, info.Clean = "c", false
@@ -356,7 +357,7 @@ func fill(t *testing.T, s *checkpoint.Store) {
 			for n := range uint64(100) {
 				change.Put = append(change.Put, delta.Known{
 					Namespace: "ns", Name: fmt.Sprint("object-", round, "-", n), Version: delta.NewVersion("4f0c1e10-1267-466d-aa8d-59513e0e4c45", fmt.Sprint(n)),
-					Filtered: n % 3, Due: n % 5, Era: uint32(n % 3), Retained: n > 0, Previous: bytes.Repeat([]byte("y"), int(n)),
+					Filtered: n % 3, Had: n % 4, Due: n % 5, Era: uint32(n % 3), Retained: n > 0, Previous: bytes.Repeat([]byte("y"), int(n)),
 				})
 			}
 			commit.Watches = append(commit.Watches, change)
@@ -387,7 +388,7 @@ func contents(t *testing.T, s *checkpoint.Store) (all []string) {
 			if err != nil || k.Retained != (previous != nil) {
 				t.Fatalf("%s: retained %v, got %q, %v", k.Name, k.Retained, previous, err)
 			}
-			all = append(all, fmt.Sprint(id, k.Namespace, k.Name, k.Version.UID(), k.Version.ResourceVersion(), k.Filtered, k.Due, string(previous)))
+			all = append(all, fmt.Sprint(id, k.Namespace, k.Name, k.Version.UID(), k.Version.ResourceVersion(), k.Filtered, k.Had, k.Due, string(previous)))
 		})
 	})
 	if err != nil {

@@ -64,7 +64,8 @@ type Delta struct {
 	SnapshotSequence uint64
 	// Inferred is set if the change itself was missed. The source found its result when it compared a list with the known set.
 	Inferred bool
-	// FinalStateUnknown is set in a DELETED whose last version was missed. Then Object is an older version, or has the identity only.
+	// FinalStateUnknown is set in a DELETED whose last version was missed, or must be hidden from the pipeline. Then Object is an older version,
+	// or has the identity only.
 	FinalStateUnknown bool
 	// Custom is set if Object has the JSON of the record's body, which an expression of the pipeline made.
 	Custom bool

@@ -6,9 +6,10 @@ import "time"
 type Known struct {
 	Namespace, Name string
 	Version         Version
-	// Filtered has a bit for each pipeline that does not have the object, mostly because of its filters. Due has a bit for each pipeline
-	// whose snapshot has not come to the object yet. The watch's meta lists the pipelines in the order of their bits.
-	Filtered, Due uint64
+	// Filtered has a bit for each pipeline that does not have the object, mostly because of its filters. Had has a bit for each of these that had
+	// the object, and was sent no DELETED of it since. Due has a bit for each pipeline whose snapshot has not come to the object yet. The
+	// watch's meta lists the pipelines in the order of their bits.
+	Filtered, Had, Due uint64
 	// Era counts the snapshots of the watch that had begun when the object was written. An object is also due for those that began later.
 	Era uint32
 	// Retained is set if the state file keeps this version of the object for the next change. In a commit, Previous is that version,

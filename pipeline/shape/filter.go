@@ -40,8 +40,8 @@ func (s *Shaper) applyFilters(c *Change, before bool) (passes, takes bool) {
 		observed.Old = nil
 		c.observed = &observed
 	}
-	if c.observed.Inferred && c.observed.Type == delta.Deleted {
-		return false, s.sends(delta.Deleted, c) // its last state is not known: it follows what was sent of the object
+	if c.observed.FinalStateUnknown {
+		return true, s.sends(delta.Deleted, c) // it follows what was sent of the object
 	}
 	passes, takes = true, true
 	reappears := !before && s.options.OnLeave == OnLeaveDeleted && c.observed.Type == delta.Modified

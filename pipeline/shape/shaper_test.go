@@ -32,7 +32,7 @@ func TestObjectsThatLeave(t *testing.T) {
 		{"is deleted after it left", OnLeaveDeleted, delta.Delta{Type: delta.Deleted}, "out", false, false, ""},
 		{"is created out", OnLeaveDeleted, delta.Delta{Type: delta.Added}, "out", false, false, ""},
 		{"left unseen, before a snapshot", OnLeaveDeleted, delta.Delta{Type: delta.Added, Snapshot: true}, "out", true, false, "DELETED"},
-		{"was deleted unseen", OnLeaveIgnore, delta.Delta{Type: delta.Deleted, Inferred: true}, "out", true, false, "DELETED"},
+		{"was deleted unseen", OnLeaveIgnore, delta.Delta{Type: delta.Deleted, FinalStateUnknown: true}, "out", true, true, "DELETED"},
 		{"cannot decide", OnLeaveDeleted, delta.Delta{Type: delta.Modified}, "broken", true, true, "dead"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

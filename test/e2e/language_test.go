@@ -30,6 +30,7 @@ type event struct {
 	Data struct {
 		Type               string          `json:"type"`
 		Inferred           bool            `json:"inferred"`
+		FinalStateUnknown  bool            `json:"finalStateUnknown"`
 		Patch              json.RawMessage `json:"patch"`
 		OldObject          json.RawMessage `json:"oldObject"`
 		OldResourceVersion string          `json:"oldResourceVersion"`
@@ -75,7 +76,8 @@ func expectReceived(tb testing.TB, hook *webhooktest.Receiver, want ...string) {
 }
 
 // Filters, transforms and differences on a real API server, through a crash and through a gap: which pipeline
-// received which object outlives the process, and so does the previous version.
+// received which object outlives the process, and so does the previous version. A pipeline that was sent an object gets its DELETED, also if the
+// object has ceased to pass its filters, and then nothing else of the object.
 func TestFiltersAndDifferencesOutliveTheProcess(t *testing.T) {
 	disturbing(t)
 	config := plane(t).Config()
@@ -84,7 +86,7 @@ func TestFiltersAndDifferencesOutliveTheProcess(t *testing.T) {
 	labelled := func(app, value string) map[string]any {
 		return map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": app}}, "data": map[string]any{"value": value, "secret": "planted-" + value}}
 	}
-	web, quiet, old := webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t)
+	web, silent, quiet, old := webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t), webhooktest.Start(t)
 	text := fmt.Sprintf(`
 stateDir: %q
 sources: [{name: s, resources: [v1/configmaps], namespaces: {include: [%s]}}]
@@ -95,6 +97,10 @@ pipelines:
     transforms: [{remove: [data.secret]}, {set: {metadata.labels.region: '"eu"'}}]
     diff: jsonPatch
     sink: web
+  - name: silent
+    filters: [{expr: 'object.metadata.labels.app == "web"', onError: drop}]
+    transforms: [{set: {metadata.labels.region: '"eu"'}}]
+    sink: silent
   - name: quiet
     filters: [{changed: [data]}, {types: [MODIFIED, DELETED]}]
     transforms: [{redact: [data.secret]}]
@@ -102,10 +108,11 @@ pipelines:
   - {name: old, diff: oldObject, keepManagedFields: true, sink: old}
 sinks:
   - {name: web, webhook: {url: %q}}
+  - {name: silent, webhook: {url: %q}}
   - {name: quiet, webhook: {url: %q}}
   - {name: old, webhook: {url: %q}}
 redaction: {key: "0123456789abcdef0123456789abcdef"}
-`, t.TempDir(), namespace, web.URL(), quiet.URL(), old.URL())
+`, t.TempDir(), namespace, web.URL(), silent.URL(), quiet.URL(), old.URL())
 	e := startExporter(t, plane(t).KubeconfigFile(), text)
 	e.WaitReady()
 	maps.Create("a", labelled("web", "1"))
@@ -132,8 +139,12 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 	e.WaitReady()
 	maps.Patch("a", map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "other"}}})
 	expectReceived(t, web, "ADDED a", "MODIFIED a", "DELETED a")
+	e.Stop()
+	e = startExporter(t, plane(t).KubeconfigFile(), text)
+	e.WaitReady()
 	maps.Delete("a")
 	expectReceived(t, quiet, "MODIFIED a", "DELETED a")
+	expectReceived(t, silent, "ADDED a", "MODIFIED a", "DELETED a")
 	e.WaitSettled(wide)
 	checkDifferences(t, eventsOf(web), eventsOf(old))
 	for _, event := range eventsOf(quiet) {
@@ -142,12 +153,16 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 		}
 	}
 
-	// Through a gap: a deletion that was missed goes to the pipelines that have the object, with its last known state.
+	// Through a gap: a deletion that was missed goes to the pipelines that have the object, with its last known state, and to those that had it.
 	maps.Create("d", labelled("web", "1"))
 	expectReceived(t, web, "ADDED a", "MODIFIED a", "DELETED a", "ADDED d")
+	maps.Create("e", labelled("web", "1"))
+	maps.Patch("e", labelled("other", "2"))
+	expectReceived(t, web, "ADDED a", "MODIFIED a", "DELETED a", "ADDED d", "ADDED e", "DELETED e")
 	e.WaitSettled(wide)
 	e.Stop()
 	maps.Delete("d")
+	maps.Delete("e")
 	maps.Delete("b")
 	if _, err := plane(t).CompactEtcd(t.Context()); err != nil {
 		t.Fatal(err)
@@ -161,7 +176,7 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 		gaps := len(got)
 		got = slices.DeleteFunc(got, func(s string) bool { return s == "GAP " })
 		gaps -= len(got)
-		if want := []string{"ADDED a", "MODIFIED a", "DELETED a", "ADDED d", "DELETED inferred d"}; gaps == 0 || !slices.Equal(slices.Compact(got), want) {
+		if want := []string{"ADDED a", "MODIFIED a", "DELETED a", "ADDED d", "ADDED e", "DELETED e", "DELETED inferred d"}; gaps == 0 || !slices.Equal(slices.Compact(got), want) {
 			return fmt.Errorf("got %d gap records, and %q", gaps, got)
 		}
 		return nil
@@ -169,11 +184,25 @@ redaction: {key: "0123456789abcdef0123456789abcdef"}
 	eventually(t, wide, "what was missed", func() error {
 		missed := slices.DeleteFunc(received(old), func(s string) bool { return !strings.Contains(s, "inferred") })
 		slices.Sort(missed)
-		if !slices.Equal(missed, []string{"DELETED inferred b", "DELETED inferred d"}) {
+		if !slices.Equal(missed, []string{"DELETED inferred b", "DELETED inferred d", "DELETED inferred e"}) {
 			return fmt.Errorf("got %q", missed)
 		}
 		return nil
 	})
+	eventually(t, wide, "the deletions of what silent had", func() error {
+		got := slices.DeleteFunc(received(silent), func(s string) bool { return !strings.HasPrefix(s, "DELETED") })
+		slices.Sort(got)
+		if !slices.Equal(got, []string{"DELETED a", "DELETED inferred d", "DELETED inferred e"}) {
+			return fmt.Errorf("got %q", got)
+		}
+		return nil
+	})
+	for _, e := range eventsOf(silent) {
+		hidden := e.Data.Type == "DELETED" && e.Data.Object.Metadata.Name != "d"
+		if o := e.Data.Object; hidden && (!e.Data.FinalStateUnknown || o.Data != nil || len(o.Metadata.Labels) != 1 || o.Metadata.Labels["region"] != "eu") {
+			t.Errorf("silent got %+v", e.Data)
+		}
+	}
 	events := slices.DeleteFunc(eventsOf(web), func(e event) bool { return e.Data.Type == "GAP" })
 	if last := events[len(events)-1].Data.Object; last.Data["value"] != "1" || last.Metadata.Labels["region"] != "eu" || last.Data["secret"] != "" {
 		t.Errorf("the last known state is %+v", last)

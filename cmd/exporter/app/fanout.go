@@ -28,6 +28,9 @@ func (f *fanOut) setPipelines(options *source.Options) {
 		if retention.Add(p.Shaper()) {
 			options.RetainFor |= 1 << n
 		}
+		if p.AnnouncesLeaving() {
+			options.Announcing |= 1 << n
+		}
 	}
 	options.Retain, options.RetainPolicy = retention.Retain, retention.Policy()
 }
@@ -42,7 +45,7 @@ func (f *fanOut) Delta(ctx context.Context, d *delta.Delta, to source.Recipients
 		var ticket pipeline.Ticket // the zero value is for nothing
 		passes := false
 		switch {
-		case !to.Pipelines.Has(n), to.Left && !p.AnnouncesLeaving():
+		case !to.Pipelines.Has(n):
 		case to.RecordOnly.Has(n):
 			passes = p.Shaper().Passes(d)
 		default:

@@ -67,6 +67,9 @@ func (x *explainer) explainPipeline(ctx context.Context, index int, d *delta.Del
 	if configured.Rate != nil && e.Taken {
 		answer.Notes = append(answer.Notes, fmt.Sprintf("rate: %v a second are sent on average; what exceeds that waits", configured.Rate.PerSecond))
 	}
+	if d.Type == delta.Deleted && !e.Passes && !e.Taken && configured.OnLeave == shape.OnLeaveIgnore {
+		answer.Notes = append(answer.Notes, "if an earlier version was sent, a DELETED follows that only names the object, unless a filter of types leaves it out")
+	}
 	x.conclude(&answer, configured.Sink, &e)
 	return answer, nil
 }
