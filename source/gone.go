@@ -51,6 +51,7 @@ func (w *watcher) beginEnd(ctx context.Context, gone bool) (last uint64, err err
 		w.raiseOffset(0)
 		w.options.Offset.raise(last)
 		if w.state.Gone, w.state.changed = gone, true; !gone {
+			w.state.Absent = true
 			w.state.readAnew(delta.GapEdited, w.snapshotted())
 		}
 	})

@@ -52,13 +52,14 @@ func (w *watcher) present(ctx context.Context, object *delta.Object, live bool) 
 	case exists:
 		return w.modified(ctx, object, old, live)
 	case w.reading && !live:
-		d.Snapshot = w.state.Position == "" && !w.came() || w.state.Gap == delta.GapEdited && w.precedes(object)
+		d.Snapshot = !w.came() && (w.state.Position == "" || w.state.Gap == delta.GapEdited && w.precedes(object))
 		d.Inferred = !d.Snapshot
 	}
 	return w.emit(ctx, d, w.options.all(), views{filtered: w.options.all()}, w.recordVersion(object))
 }
 
-// came reports whether the resource has come while it was waited for without snapshots: what exists is new then.
+// came reports whether the resource has come while it was waited for without snapshots, or the last run began to end the watch: what exists is
+// new then, as far as it is not known.
 func (w *watcher) came() bool { return w.options.Snapshot == delta.SnapshotNever && w.state.Absent }
 
 // precedes reports whether an object is known to be not after the position: an edit adds it, unless it is known.

@@ -273,6 +273,36 @@ func TestNamespaceCeasesToMatchWithoutBookmarks(t *testing.T) {
 	l.expect("p", "u12/12/ADDED+s", "u13/13/ADDED+s", "u12/14/MODIFIED", "u13/15/DELETED", "u12/14/DELETED+i")
 }
 
+// A restart while a namespace leaves, which is selected again then: without snapshots, too, what was announced as DELETED is sent as ADDED.
+func TestNamespaceMatchesAgainAfterARestart(t *testing.T) {
+	server, m := sourcetest.New(t), newMemory()
+	for _, name := range []string{"namespaces:/a", "a/one", "a/two"} {
+		server.Write(name, false)
+	}
+	never := func(o *Options, _ *life) { o.Snapshot, o.Announcing = delta.SnapshotNever, o.all() }
+	l := selected(t, server, m, func(o *Options, l *life) {
+		never(o, l)
+		l.after = 3
+	})
+	l.expectWatches("things:a")
+	eventually(t, func() string {
+		if s := l.source.Status()[1]; s.State != StateWatching {
+			return fmt.Sprint(s)
+		}
+		return ""
+	})
+	server.Write("a/one", false) // 14
+	server.Write("a/two", false) // 15
+	l.expect("p", "u12/14/MODIFIED", "u13/15/MODIFIED")
+	server.Write("namespaces:/a", true)
+	eventually(t, func() string { return map[bool]string{true: "nothing has left"}[len(l.sorted("p")) < 3] })
+	l.stop()
+	left, _ := strings.CutSuffix(l.got["p"][2], "/DELETED+i")
+	server.Write("namespaces:/a", false) // 17
+	l = selected(t, server, m, never)
+	l.expect("p", "gap 16-17", left+"/ADDED+i")
+}
+
 // What a lost state knew of a namespace is not known, nor what happened between an ended watch of all namespaces and the new ones: a gap record
 // precedes the snapshot.
 func TestSelectionBehindWhatIsNotKnown(t *testing.T) {

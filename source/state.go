@@ -58,7 +58,7 @@ type Meta struct {
 	Doubt map[string]string `json:"doubt,omitempty"`
 	// Gone is set while the deletions of a resource that is gone are being sent.
 	Gone bool `json:"gone,omitempty"`
-	// Absent is set while the resource does not exist, and nothing is known of it.
+	// Absent is set while the resource does not exist, and nothing is known of it. It is also set once the watch ends.
 	Absent bool `json:"absent,omitempty"`
 	// Defined is set if a CustomResourceDefinition defined the resource when it was found last.
 	Defined      bool   `json:"defined,omitempty"`
