@@ -123,10 +123,12 @@ func (s *Source) restoreEnded(last map[string]Meta, sources []*Source) (added []
 
 // watchesSome reports whether a source watches some of a resource in a namespace, or in all if that is empty, for a pipeline, or may do so.
 func (s *Source) watchesSome(resource schema.GroupVersionResource, namespace, pipeline string) bool {
-	selects := s.selection != nil && (s.options.covered(resource) || slices.Contains(s.options.named(), resource))
-	return slices.Contains(s.options.Pipelines, pipeline) && (selects || slices.ContainsFunc(s.watches, func(w *watcher) bool {
-		return !w.outdated && w.collection.resource == resource && overlap(w.state.Namespace, namespace)
-	}))
+	if !slices.Contains(s.options.Pipelines, pipeline) || !s.options.covered(resource) && !slices.Contains(s.options.named(), resource) {
+		return false
+	}
+	return s.options.NamespaceSelector != "" || slices.ContainsFunc(scopes(s.options.Namespaces, ""), func(one scope) bool {
+		return overlap(one.namespace, namespace)
+	})
 }
 
 // overlap reports whether two watches of a resource, each in a namespace or in all, have objects in common.

@@ -419,6 +419,35 @@ func TestWildcard(t *testing.T) {
 	}
 }
 
+// A namespace is removed from the list of a source with a wildcard: the watches of its resources end, those that are named and the others.
+func TestWildcardInANamespaceLess(t *testing.T) {
+	server, m := sourcetest.New(t), newMemory()
+	for _, name := range []string{"a/one", "b/two", "gadgets:b/three"} { // 11 to 13
+		server.Write(name, false)
+	}
+	in := func(namespaces ...string) *life {
+		return live(t, server, m, []string{"p"}, func(o *Options, _ *life) {
+			o.Resources = []schema.GroupVersionResource{sourcetest.Things, {Version: "v1", Resource: "*"}}
+			o.Namespaces.Include, o.Announcing = namespaces, o.all()
+		})
+	}
+	l := in("a", "b")
+	l.expectSet("p", "u11/11/ADDED+s", "u12/12/ADDED+s", "u13/13/ADDED+s")
+	l.snapshotsDone()
+	l.stop()
+	l = in("a")
+	l.expectSet("p", "u12/12/DELETED+i", "u13/13/DELETED+i")
+	l.expectWatches("gadgets:a", "things:a")
+	l.stop()
+	marks := map[string]bool{}
+	for _, m := range l.marks["p"] {
+		marks[m.Resource.Resource+":"+m.Namespace] = true
+	}
+	if !marks["gadgets:b"] || !marks["things:b"] {
+		t.Errorf("marks of %v", slices.Sorted(maps.Keys(marks)))
+	}
+}
+
 // A resource that comes later is watched from then on: what exists of it is new, also without snapshots. When it is gone, its objects are
 // deleted, and its watch ends.
 func TestWildcardResourceComesAndGoes(t *testing.T) {
