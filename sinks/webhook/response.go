@@ -85,20 +85,22 @@ func (s *Sink) answer(ctx context.Context, resp *http.Response, body []byte, sen
 	if s.success != nil || s.permanent != nil {
 		seen = answerOf(resp, body)
 	}
-	refusal := s.refusal(resp, body, sent, creds)
+	var failed error // of the expression
 	if s.success != nil {
-		delivered, failed := s.success.holds(ctx, seen)
-		switch {
-		case delivered:
+		var delivered bool
+		if delivered, failed = s.success.holds(ctx, seen); delivered {
 			return false, nil
-		case failed != nil:
-			refusal.Err = fmt.Errorf("%w (success: %s)", refusal.Err, creds.excerpt(failed.Error()))
-		case taken:
-			refusal.Err = fmt.Errorf("%w (success is false)", refusal.Err)
 		}
-		if taken { // the status says nothing
-			refusal.Reason = sinks.ReasonUnavailable
-		}
+	}
+	refusal := s.refusal(resp, body, sent, creds)
+	switch {
+	case failed != nil:
+		refusal.Err = fmt.Errorf("%w (success: %s)", refusal.Err, creds.excerpt(failed.Error()))
+	case taken:
+		refusal.Err = fmt.Errorf("%w (success is false)", refusal.Err)
+	}
+	if taken { // the status says nothing
+		refusal.Reason = sinks.ReasonUnavailable
 	}
 	if s.permanent != nil && !refusal.Permanent {
 		if refusal.Permanent, _ = s.permanent.holds(ctx, seen); refusal.Permanent && refusal.Reason != sinks.ReasonTooLarge {
