@@ -29,7 +29,7 @@ func (v *validator) transforms(p *Pipeline, at string) {
 
 // earlier is what the transforms before one did.
 type earlier struct {
-	made      []string // fields, as metadata.labels, in which something got a value
+	made      []string // fields, as metadata.labels or metadata, in which something got a value
 	shortened string   // the first transform that took items out of a list; empty if none did
 }
 
@@ -53,7 +53,8 @@ func (v *validator) transform(t *Transform, at string, before *earlier) {
 
 // lookedFor checks a path that a transform looks for.
 func (v *validator) lookedFor(p fieldpath.Path, at string, before *earlier) {
-	if slices.Contains(before.made, fieldOf(p)) || v.knownPath(p, at) {
+	made := slices.Contains(before.made, fieldOf(p)) || p.Len() > 0 && slices.Contains(before.made, p.Head(1).String())
+	if made || v.knownPath(p, at) {
 		v.sameItem(p, at, before)
 	}
 }

@@ -49,10 +49,13 @@ func (d *decoder) value(n *node, path string, v reflect.Value, key field) {
 		// A list of nothing means something only where it replaces a default. Taken as no key at all, an empty tls: would mean plaintext. A namespaces: or sources: of which every line is commented out
 		// would select everything.
 		advice := "fill it in"
-		if v.Kind() == reflect.Pointer && !needsKeys(v.Type().Elem()) {
-			advice = fmt.Sprintf("write %s: {} to use it with its defaults", strings.TrimPrefix(lastStep(path), "."))
+		if !key.required {
+			advice += ", or remove the key"
 		}
-		d.faults.addBroken(n, path, "is empty: %s, or remove the key", advice)
+		if v.Kind() == reflect.Pointer && !needsKeys(v.Type().Elem()) {
+			advice = fmt.Sprintf("write %s: {} to use it with its defaults, or remove the key", strings.TrimPrefix(lastStep(path), "."))
+		}
+		d.faults.addBroken(n, path, "is empty: %s", advice)
 		return
 	}
 	if into, ok := v.Addr().Interface().(entryDecoder); ok {
