@@ -125,11 +125,12 @@ func (s *state) doubtUntil(resourceVersion string, to PipelineSet) {
 	}
 }
 
-// endDoubts ends the doubts that the position has passed.
+// endDoubts ends the doubts that the position has passed. Of versions that are no numbers that is not known: a complete snapshot ends those.
 func (s *state) endDoubts() {
 	position := versionNumber(s.Position)
 	maps.DeleteFunc(s.Doubt, func(_ string, until string) bool {
-		return until != "" && (versionNumber(until) == 0 || position > versionNumber(until))
+		version := versionNumber(until)
+		return version > 0 && position > version
 	})
 }
 
