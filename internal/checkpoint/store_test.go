@@ -194,6 +194,10 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 		}
 	}
 	files["a known object that makes no sense"] = withKnown(t, []byte{9, 9})
+	noLog := changed(t, func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("log/p")) }) // as under a name with a wrong letter
+	if files["a size without its log"], err = os.ReadFile(filepath.Join(noLog, "kubeferry.db")); err != nil {
+		t.Fatal(err)
+	}
 	for page := 2; page < len(whole)/os.Getpagesize(); page += 11 {
 		if whole[page*os.Getpagesize()+8] == 1 {
 			continue // of a branch: bbolt reads its keys on a goroutine of its own

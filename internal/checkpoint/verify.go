@@ -54,6 +54,13 @@ func verify(path string) error {
 			switch {
 			case value != nil || b == nil:
 				return fmt.Errorf("%w: damaged: %q is no bucket", errUnusable, name)
+			case name == logsBucket:
+				return walk(b, func(pipeline, _ []byte) error {
+					if bucketOf(tx, logPrefix+string(pipeline)) == nil {
+						return fmt.Errorf("%w: damaged: the size of a log that is not there", errUnusable)
+					}
+					return nil
+				})
 			case name == watchesBucket:
 				return walk(b, func(id, meta []byte) error { return checkWatch(meta, bucketOf(tx, knownPrefix+string(id))) })
 			case strings.HasPrefix(name, knownPrefix):
