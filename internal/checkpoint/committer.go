@@ -105,16 +105,19 @@ func (c *Committer) RequestCommit() {
 	}
 }
 
-// Commit writes a commit. As long as the disk refuses it tries again, until ctx ends with an error.
+// Commit writes a commit. As long as the disk refuses it tries again, until ctx ends with an error, which names the disk's too.
 func (c *Committer) Commit(ctx context.Context) error {
-	for c.write(nil) != nil {
+	for {
+		err := c.write(nil)
+		if err == nil {
+			return nil
+		}
 		select {
 		case <-time.After(retryInterval):
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
 	}
-	return nil
 }
 
 // ErrNoLog means that there is no log of a pipeline.

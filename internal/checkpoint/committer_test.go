@@ -328,7 +328,8 @@ func TestCommitWaitsForTheDisk(t *testing.T) {
 	if err := c.Begin(); err != nil {
 		t.Fatal(err)
 	}
-	store.set(errors.New("disk full"))
+	full := errors.New("disk full")
+	store.set(full)
 	runCommitter(t, c)
 	c.WithoutCapture(func() { part.take(1) })
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -341,7 +342,7 @@ func TestCommitWaitsForTheDisk(t *testing.T) {
 	}
 	why := errors.New("why")
 	cancel(why)
-	if err := <-returned; !errors.Is(err, why) {
+	if err := <-returned; !errors.Is(err, why) || !errors.Is(err, full) {
 		t.Errorf("got %v", err)
 	}
 	store.set(nil)
