@@ -30,6 +30,8 @@ const (
 	logsPath = "/logs"
 	// statePath returns a [StateSummary].
 	statePath = "/state"
+	// maxReads is how many answers with dead letters are in memory at once.
+	maxReads = 2
 	// readTimeout is how long a client may take to read an answer.
 	readTimeout = 5 * time.Second
 	// maxRequest bounds the body of a request, which has the numbers of the dead letters of a chunk.
@@ -51,6 +53,7 @@ func serveControl(ctx context.Context, stateDir string, t *tracer, committer *ch
 	mux := http.NewServeMux()
 	c := &control{run: rand.Text(), server: admin.NewHTTPServer(mux, logger), logger: logger}
 	own := &ownStateDir{committer: committer, dead: t.dead, pipelines: t.pipelines, running: true}
+	reads := make(chan struct{}, maxReads) // has a value for each answer with dead letters
 	demand := &snapshots{sources: t.sources, resolve: t.resolve}
 	for pattern, answer := range map[string]func(r *http.Request) (any, error){
 		"GET " + deadLettersPath: func(r *http.Request) (any, error) {
@@ -58,6 +61,12 @@ func serveControl(ctx context.Context, stateDir string, t *tracer, committer *ch
 			if err != nil {
 				return nil, err
 			}
+			select {
+			case reads <- struct{}{}:
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+			context.AfterFunc(r.Context(), func() { <-reads }) // once the answer is sent
 			return own.DeadLetters(r.Context(), from)
 		},
 		"DELETE " + deadLettersPath: func(r *http.Request) (any, error) { return nil, c.removeDeadLetters(r, own) },

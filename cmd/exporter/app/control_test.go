@@ -210,7 +210,7 @@ func TestHeldSocket(t *testing.T) {
 		t.Errorf("the oldest of too many connections is open: %d, %v", n, err)
 	}
 	var slow []net.Conn
-	for range 2 {
+	for range maxReads {
 		slow = append(slow, send("GET /deadletters?from=0"+end+"\r\n"))
 	}
 	endless := send("DELETE /deadletters" + end + "Transfer-Encoding: chunked\r\n\r\n")
