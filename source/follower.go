@@ -104,9 +104,15 @@ func (l *follower) watchOnce(ctx context.Context) bool {
 	l.mu.Unlock()
 	l.wakeSnapshots()
 	timer := time.AfterFunc(minWatchDuration, l.confirm)
+	before := l.position()
 	received, err := l.follow(ctx, f)
 	timer.Stop()
-	return ctx.Err() == nil && l.ended(f, received, err)
+	if ctx.Err() != nil {
+		return false
+	}
+	lasted := l.ended(f, received, err)
+	// The last event comes again in each watch: if nothing else came, the next one would end as soon.
+	return lasted || f.left.Load() || isDisconnect(err) && l.position() != before
 }
 
 // follow processes what an open watch sends, until it ends with an error.
@@ -152,10 +158,10 @@ func (l *follower) opened(resumed bool) {
 	}
 }
 
-// ended handles the end of a watch, and returns false if the next one has to wait. The API server ends every watch after its time-out, so an end
-// alone is no failure.
-func (l *follower) ended(f *frames, received bool, err error) bool {
-	lasted := time.Since(f.opened) >= minWatchDuration
+// ended handles the end of a watch, and reports whether it had lasted. The API server ends every watch after its time-out, so an end alone is no
+// failure.
+func (l *follower) ended(f *frames, received bool, err error) (lasted bool) {
+	lasted = time.Since(f.opened) >= minWatchDuration
 	empty := !received && !lasted
 	switch {
 	case f.left.Load():
@@ -169,5 +175,5 @@ func (l *follower) ended(f *frames, received bool, err error) bool {
 		l.health.failed(errEmpty)
 	}
 	l.bookmarks, l.lastWatchEmpty = f.bookmarks, empty
-	return lasted || f.left.Load() || received && isDisconnect(err)
+	return lasted
 }

@@ -90,6 +90,35 @@ func TestRefusedForEver(t *testing.T) {
 	}
 }
 
+// A server whose watches repeat the last event, and end, brings nothing: the next ones wait.
+func TestWatchesThatOnlyRepeat(t *testing.T) {
+	server := things(t, "a")
+	var repeats atomic.Bool
+	var watches atomic.Int64
+	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if !isWatch(r) || !repeats.Load() {
+			return false
+		}
+		watches.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintln(w, `{"type":"ADDED","object":{"metadata":{"name":"b","namespace":"default","uid":"u12","resourceVersion":"12"}}}`)
+		return true
+	})
+	r := &recorder{}
+	run(t, front, r, func(o *Options) {
+		o.Backoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second}
+	})
+	r.expect(t, "u11/11/ADDED+s")
+	server.Write("b", false)
+	r.expect(t, "u11/11/ADDED+s", "u12/12/ADDED")
+	repeats.Store(true)
+	server.Cut(false)
+	time.Sleep(time.Second)
+	if n := watches.Load(); n == 0 || n > 5 {
+		t.Errorf("%d watches in a second", n)
+	}
+}
+
 // A proxy answers a watch with 200 and a page of its own.
 func TestForeignAnswerIsReported(t *testing.T) {
 	for name, answer := range map[string]func(w http.ResponseWriter){
