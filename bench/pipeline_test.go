@@ -77,7 +77,7 @@ func runningWith(format shape.Format, adjust func(*pipeline.Options)) (*pipeline
 		Options:  shape.Options{Name: "bench", Cluster: "bench", Format: format},
 		MaxBytes: 64 << 20,
 		Retry:    pipeline.Retry{Initial: 100 * time.Millisecond, Max: 30 * time.Second},
-		Sink:     discard{}, SinkName: "discard", DeadLetter: pipeline.LogOnly{},
+		Sink:     discard{}, SinkName: "discard", DeadLetter: pipeline.NoLetters{},
 		Limits: sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Linger: 5 * time.Millisecond, Concurrency: 2, Timeout: 10 * time.Second},
 	}
 	adjust(&options)

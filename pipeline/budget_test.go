@@ -24,7 +24,7 @@ func found(t testing.TB, n int) *delta.Delta {
 func TestSnapshotKeepsPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // on a busy machine it would not wait for the sink
 		sink := &script{}
-		p := start(t, sink, LogOnly{}, func(o *Options) { o.MaxBytes = 64 << 20 })
+		p := start(t, sink, NoLetters{}, func(o *Options) { o.MaxBytes = 64 << 20 })
 		most := int64(0)
 		const n = 30_000 // some 27 MB
 		for i := range n {
@@ -48,7 +48,7 @@ func TestSnapshotOvertakesASinkThatStandsStill(t *testing.T) {
 		sink := &script{}
 		mended := make(chan struct{})
 		sink.set(func(int, []sinks.Record) error { <-mended; return nil })
-		p := start(t, sink, LogOnly{}, func(o *Options) { o.MaxBytes = 64 << 20 })
+		p := start(t, sink, NoLetters{}, func(o *Options) { o.MaxBytes = 64 << 20 })
 		begun := time.Now()
 		n := 0
 		for ; n%100 > 0 || p.Stats().Bytes < 3*maxAhead; n++ { // Stats looks at all objects

@@ -27,7 +27,7 @@ type Letter struct {
 	Sink     string `json:"sink"`
 	Reason   string `json:"reason"`
 	Error    string `json:"error"`
-	// Attempts is how often it was sent; First and Last are when that failed.
+	// Attempts is how many of its failures count towards retry.attempts, at least 1. First and Last are when it failed first and last.
 	Attempts int       `json:"attempts"`
 	First    time.Time `json:"firstFailure"`
 	Last     time.Time `json:"lastFailure"`
@@ -137,12 +137,12 @@ func (p *Pipeline) Recovered(e delta.Entry) Letter {
 	}
 }
 
-// LogOnly writes no letters: the error in the log is all that is kept. It is used if there is neither a state directory nor a sink for dead
+// NoLetters writes no letters: the error in the log is all that is kept. It is used if there is neither a state directory nor a sink for dead
 // letters.
-type LogOnly struct{}
+type NoLetters struct{}
 
 // Write does nothing.
-func (LogOnly) Write(_ context.Context, letters []Letter) (int, error) { return len(letters), nil }
+func (NoLetters) Write(_ context.Context, letters []Letter) (int, error) { return len(letters), nil }
 
 // letterType is the type of a letter, for placeholders. It is not that of its record: behind a DELETED a sink may send
 // what makes a compacted topic forget the key, and with it the letter.

@@ -21,10 +21,13 @@
 // It is settled when the sink has acknowledged it, or its dead letter is written. A letter that cannot be written leaves the record where it was.
 // Received + restored = filtered + delivered + dead + waiting, always.
 //
+// After kill -9 the log is delivered again: what was acknowledged since the last commit is sent twice, under the same ids. Package
+// [github.com/kubeferry/kubeferry/internal/checkpoint] has the commits.
+//
 // # Files
 //
-//	intake ─▶ shape ─▶ budget ─▶ backlog ─▶ flow ─▶ dispatch ─▶ deliver ─▶ judge ─▶ deadletter ─▶ settle
-//	                        └─▶ log, loader, unload (disk) ──────────┘
+//	intake ─▶ (shape) ─▶ budget ─▶ dispatch ─▶ deliver ─▶ judge ─▶ deadletter ─▶ settle
+//	                       └─▶ log, loader, unload (disk) ──┘
 //
-// docs/architecture.md follows a delta through them.
+// shape is the package of that name; dispatch and judge call package flow. docs/architecture.md follows a delta through them.
 package pipeline

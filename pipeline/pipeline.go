@@ -46,11 +46,11 @@ type Options struct {
 
 // Retry is how a failed object is tried again.
 type Retry struct {
-	// Initial is the first delay; it doubles up to Max. Each is shorter by chance, by up to a fifth.
+	// Initial is the first delay; it doubles up to Max. Each is shorter or longer by chance, by up to a fifth.
 	Initial time.Duration `yaml:"initial" min:"1ms" doc:"wait before the second attempt. It doubles with each further one"`
 	Max     time.Duration `yaml:"max" doc:"longest wait between two attempts"`
 	// Attempts after which a record becomes a dead letter; 0 means as often as it takes.
-	Attempts int `yaml:"attempts" min:"0" doc:"how often a record is tried before it becomes a dead letter. 0 means as often as it takes. Attempts while the sink is away do not count"`
+	Attempts int `yaml:"attempts" min:"0" doc:"how often a record is tried before it becomes a dead letter. 0 means as often as it takes. Of the attempts while the sink is away, at most one counts"`
 }
 
 // Rate bounds how many records a pipeline sends. What is over waits.

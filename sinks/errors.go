@@ -47,7 +47,7 @@ type Error struct {
 	Err    error
 	Reason Reason
 	// Permanent is set if this record could never be taken, in any state of the peer. What would fail any
-	// record (refused, unauthorized, no such topic, 5xx) is not permanent.
+	// record (connection refused, unauthorized, no such topic, 5xx) is not permanent.
 	Permanent bool
 	// RetryAfter is the delay the peer requested, [MaxRetryAfter] at most; 0 if it did not.
 	RetryAfter time.Duration

@@ -46,7 +46,7 @@ type Entry struct {
 	Mark  *Mark
 	// Unsendable says why the delta must not be sent, and becomes a dead letter. It is empty if the delta may be sent.
 	Unsendable string
-	// Attempts is how often the entry was sent without success, and Failed is when it first failed.
+	// Attempts is how many of its failures count towards retry.attempts, and Failed is when it first failed.
 	Attempts int
 	Failed   time.Time
 }
@@ -73,7 +73,7 @@ func (e *Entry) Observed() time.Time {
 	return e.Delta.Observed
 }
 
-// Attempts are the failures of an entry that is in the log already: how often it was sent without success, and when it first failed.
+// Attempts are the failures of an entry that is in the log already: how many count towards retry.attempts, and when it first failed.
 type Attempts struct {
 	Seq      uint64
 	Attempts int

@@ -27,8 +27,9 @@
 //
 // A call may fail as a whole because of one record in it. Which one it is shows when parts of it are sent:
 //
-//  6. A batch that failed as a whole is sent once more as it was: perhaps the sink took it already, and recognizes it. If it fails again, it is halved, and
-//     each half is sent by itself, down to single records. No flow is in both halves until a half is of one flow.
+//  6. A batch fails as a whole if nothing of it was delivered, unless each record was refused for good (rule 12). It is sent once more as it was: perhaps
+//     the sink took it already, and recognizes it. If it fails again, it is halved, and each half is sent by itself, down to single records. No flow is in
+//     both halves until a half is of one flow.
 //  7. If the call was slow, it is not sent once more as it was, but divided by flow at once. All flows of what failed in it are troubled then.
 //  8. A failure is attributed to a flow if the call held nothing of others, or was slow. A record that is sent alone is known to fail by itself if
 //     something was delivered since it first failed: then its failures prove nothing about the sink.
@@ -36,7 +37,8 @@
 //     was slow. A record that failed alone is sent alone from then on, after a delay, and at most every 50 ms of one flow. The delay doubles with each failure, up
 //     to 1.5 s while nothing is delivered, and else up to [Options.Max].
 //  10. Retry-After belongs to the flow, if the call held nothing of others. A batch of several flows is sent once more as it was, after 1.5 s at
-//     most ([Options.Initial] if that is more), and then by flow. The records are not to blame, and are fresh again.
+//     most ([Options.Initial] if that is more), and then by flow. The records are not to blame, and are fresh again. If others of a call of several flows
+//     were delivered, rule 9 holds instead.
 //
 // # When the sink is away
 //
@@ -50,8 +52,8 @@
 //  12. A record that the sink refuses for good ([Refused]) becomes a dead letter. But if the last ten calls failed, of which each record that is
 //     refused for good counts as one, the sink itself may be wrong: then the record waits, and becomes a letter if it is refused once more after
 //     something was delivered, or while sources wait for memory ([Scheduler.SetFull]).
-//  13. An attempt counts towards [Options.Attempts] only if the record failed by itself, and something was delivered since its last one. So no outage
-//     uses up attempts.
+//  13. An attempt counts towards [Options.Attempts] only if the record failed by itself. The first counts, and each further one if something was
+//     delivered since the one before. So an outage uses up one attempt at most, and makes no dead letter.
 //
 // # Limits
 //

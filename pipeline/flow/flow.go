@@ -35,7 +35,7 @@ type flow struct {
 	batch   uint64 // the number of the last batch that it joined
 	// failing counts the objects that fail.
 	failing   int
-	blamed    time.Time // when a failure was last attributed to it
+	blamed    time.Time // when a failure was last attributed to it, or when the delay ends that the sink requested
 	delivered time.Time // when something of it was last delivered
 	called    time.Time // when a call last ended, or last began while the sink was away, that held nothing of other flows
 	until     time.Time // before which the sink requested to send nothing

@@ -59,7 +59,7 @@ func TestHandOverIsOneMoment(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		p := pipeline.New(pipeline.Options{
 			Options:  shape.Options{Name: name, Cluster: "c", Format: shape.FormatRaw},
-			MaxBytes: 1 << 20, Sink: newScript(1), DeadLetter: pipeline.LogOnly{},
+			MaxBytes: 1 << 20, Sink: newScript(1), DeadLetter: pipeline.NoLetters{},
 			Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 			Limits: sinks.Limits{MaxRecords: 100, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 		}, registry, logger)

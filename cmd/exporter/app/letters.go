@@ -12,7 +12,7 @@ import (
 // one.
 func (s *state) deadLetters() pipeline.DeadLetter {
 	if s.dead == nil {
-		return pipeline.LogOnly{}
+		return pipeline.NoLetters{}
 	}
 	return stateLetters{s.dead}
 }

@@ -131,7 +131,7 @@ func newWorld(rt *rapid.T) *world {
 			Options:  shape.Options{Name: l.name, Cluster: "c", Format: shape.FormatCloudEventsBinary},
 			MaxBytes: int64(rapid.SampledFrom([]int{1 << 10, 4 << 10, 64 << 10}).Draw(rt, "memory")),
 			Retry:    pipeline.Retry{Initial: 100 * time.Microsecond, Max: 2 * time.Millisecond},
-			Sink:     l.sink, SinkName: "script", DeadLetter: pipeline.LogOnly{},
+			Sink:     l.sink, SinkName: "script", DeadLetter: pipeline.NoLetters{},
 			Limits: sinks.Limits{
 				MaxRecords: rapid.IntRange(1, 5).Draw(rt, "records"), MaxBytes: 1 << 20, Timeout: time.Second,
 				Concurrency: rapid.IntRange(1, 3).Draw(rt, "concurrency"), OnePerKey: rapid.Bool().Draw(rt, "one per key"),

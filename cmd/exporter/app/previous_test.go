@@ -76,7 +76,7 @@ func runRetaining(t *testing.T, server *sourcetest.Server, dir string, maxBytes 
 			Name: "p", Cluster: "c", Format: shape.FormatJSON,
 			Filters: filters, Diff: shape.DiffJSONPatch,
 		},
-		MaxBytes: 4 << 20, DeadLetter: pipeline.LogOnly{}, Sink: &run.sink, SinkName: "out",
+		MaxBytes: 4 << 20, DeadLetter: pipeline.NoLetters{}, Sink: &run.sink, SinkName: "out",
 		Retry:  pipeline.Retry{Initial: time.Millisecond, Max: time.Millisecond},
 		Limits: sinks.Limits{MaxRecords: 10, MaxBytes: 1 << 20, Concurrency: 1, Timeout: time.Second},
 	}
