@@ -39,9 +39,6 @@ var errEmpty = errors.New("the watch ends as soon as it is opened: what answers 
 // minWatchDuration is how long a watch without events must stay open to count as successful.
 const minWatchDuration = time.Second
 
-// readAhead is how many events of a watch are decoded while one is being processed.
-const readAhead = 8
-
 // run follows until ctx ends or the resource is gone.
 func (l *follower) run(ctx context.Context) {
 	ctx, l.stop = context.WithCancel(ctx)
@@ -118,7 +115,7 @@ func (l *follower) watchOnce(ctx context.Context) bool {
 // follow processes what an open watch sends, until it ends with an error.
 func (l *follower) follow(ctx context.Context, f *frames) (received bool, err error) {
 	defer f.Close()
-	events := make(chan event, readAhead)
+	events := make(chan event) // one is decoded while another is being processed
 	go func() {
 		defer close(events)
 		for {
