@@ -14,7 +14,7 @@ var errKnown = errors.New("malformed known object")
 
 // A known object is <namespace>/<name> → a first byte, then Due if the byte has the flag knownDue, then Filtered if it has knownFiltered,
 // then Had if it has knownHad, then Era if it has knownEra, then the resource version and the uid: packed if they are a number and a UUID (knownCompact), else as text (knownText). If it has
-// knownRetained, what is retained of the object is under the same key in previousBucket.
+// knownRetained, what is retained of the object is under the same key in the bucket previous/<watch>.
 const (
 	knownCompact  = 1
 	knownText     = 2

@@ -87,7 +87,7 @@ type tracer struct {
 	pipelines []*pipeline.Pipeline // in the order of the configuration
 	dead      *checkpoint.DeadLetters
 	key       []byte
-	mu        sync.Mutex // held during a request: one is answered at a time, to bound memory
+	mu        sync.Mutex // held while a trace is made: one at a time, to bound memory
 }
 
 // answer answers a request for a [Trace].
