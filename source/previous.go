@@ -173,7 +173,7 @@ func (w *watcher) previous(key objectKey, known knownObject) *delta.Object {
 	if object == nil {
 		return nil
 	}
-	// An older version of this program leaves the retained versions as they are when their objects change.
+	// The one on disk may be of an earlier change, if no commit has written the last one.
 	if version := object.Version(); !version.Equal(&known.version) {
 		return nil
 	}

@@ -19,7 +19,7 @@ dead letter and why, or is delivered.
 
 It talks to kubeferry through a socket in stateDir. So run it where kubeferry runs, with kubectl exec for example.
 
-kubeferry remembers when it last delivered a record of an object, for up to 8,192 objects and as long as it leads. Filters are evaluated
+kubeferry remembers when it last delivered a record of an object, for 16,384 objects at most, and as long as it leads. Filters are evaluated
 on the object as it is now.
 
 Resources have the names that kubectl takes. Write NAME for an object without a namespace.`,

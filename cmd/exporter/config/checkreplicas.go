@@ -52,9 +52,9 @@ func (v *validator) leaseTimes(e *LeaderElection) {
 	if e.RenewDeadline >= e.LeaseDuration {
 		v.fault(at+".renewDeadline", "must be less than leaseDuration")
 	}
-	// client-go waits up to 1.2 times as long. Deliveries pause a second before the Lease ends, unless it was renewed by then.
-	if e.RetryPeriod < 100*time.Millisecond || e.RetryPeriod*6/5 >= e.RenewDeadline || e.RetryPeriod*3 > e.LeaseDuration {
-		v.fault(at+".retryPeriod", "must be at least 100ms, at most a third of leaseDuration, and 1.2 times of it must be less than renewDeadline")
+	// Deliveries pause a second before the Lease ends, unless it was renewed by then.
+	if e.RetryPeriod < 100*time.Millisecond || e.RetryPeriod >= e.RenewDeadline || e.RetryPeriod*3 > e.LeaseDuration {
+		v.fault(at+".retryPeriod", "must be at least 100ms, at most a third of leaseDuration, and less than renewDeadline")
 	}
 	// The watch cache of an API server holds 75 s.
 	if e.StaleWait < 0 || e.LeaseDuration+e.StaleWait > 70*time.Second {

@@ -195,7 +195,7 @@ type LeaderElection struct {
 	LeaseNamespace string        `yaml:"leaseNamespace" doc:"namespace of the Lease. The default is the namespace of the Pod. Required outside of a Pod"`
 	LeaseDuration  time.Duration `yaml:"leaseDuration" doc:"how long a leader leads after it has last renewed the Lease. Whole seconds, from 3s to 10m"`
 	RenewDeadline  time.Duration `yaml:"renewDeadline" doc:"how long a leader tries to renew the Lease. Less than leaseDuration"`
-	RetryPeriod    time.Duration `yaml:"retryPeriod" doc:"wait between two renewals of the Lease, or two attempts to take it. At least 100ms, at most a third of leaseDuration, and 1.2 times of it must be less than renewDeadline"`
+	RetryPeriod    time.Duration `yaml:"retryPeriod" doc:"wait between two renewals of the Lease, or two attempts to take it. At least 100ms, at most a third of leaseDuration, and less than renewDeadline"`
 	StaleWait      time.Duration `yaml:"staleWait" doc:"how long a replica with an older copy waits for one with a newer copy, before it leads itself"`
 }
 
