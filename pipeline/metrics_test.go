@@ -54,7 +54,7 @@ func TestFilteredMetric(t *testing.T) {
 			}, NewMetrics(registry), slog.New(slog.DiscardHandler))
 			for i, kind := range test.types {
 				d := change(t, "web", i+1)
-				d.Type, d.Inferred = kind, test.removed
+				d.Type, d.Inferred, d.FinalStateUnknown = kind, test.removed, test.removed
 				ticket, err := p.Reserve(t.Context(), d, true)
 				if err != nil {
 					t.Fatal(err)
