@@ -24,6 +24,22 @@ import (
 	"github.com/kubeferry/kubeferry/source/sourcetest"
 )
 
+// answerWatches puts a handler before a server that, while it is on, answers each watch with one event and ends it.
+func answerWatches(t *testing.T, server *sourcetest.Server, event string) (front *sourcetest.Server, on *atomic.Bool, answers *atomic.Int64) {
+	t.Helper()
+	on, answers = &atomic.Bool{}, &atomic.Int64{}
+	front = before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
+		if !isWatch(r) || !on.Load() {
+			return false
+		}
+		answers.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintln(w, event)
+		return true
+	})
+	return front, on, answers
+}
+
 // before puts a handler before a server; it answers itself if it returns true.
 func before(t *testing.T, server *sourcetest.Server, first func(w http.ResponseWriter, r *http.Request) bool) *sourcetest.Server {
 	t.Helper()
@@ -93,17 +109,7 @@ func TestRefusedForEver(t *testing.T) {
 // A server whose watches repeat the last event, and end, brings nothing: the next ones wait.
 func TestWatchesThatOnlyRepeat(t *testing.T) {
 	server := things(t, "a")
-	var repeats atomic.Bool
-	var watches atomic.Int64
-	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
-		if !isWatch(r) || !repeats.Load() {
-			return false
-		}
-		watches.Add(1)
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintln(w, `{"type":"ADDED","object":{"metadata":{"name":"b","namespace":"default","uid":"u12","resourceVersion":"12"}}}`)
-		return true
-	})
+	front, repeats, watches := answerWatches(t, server, `{"type":"ADDED","object":{"metadata":{"name":"b","namespace":"default","uid":"u12","resourceVersion":"12"}}}`)
 	r := &recorder{}
 	run(t, front, r, func(o *Options) {
 		o.Backoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 10, Cap: time.Second}
@@ -319,20 +325,12 @@ func TestEventWithoutResourceVersion(t *testing.T) {
 // An error of the server is reported, whatever its text.
 func TestErrorThatSpeaksOfAConnection(t *testing.T) {
 	server := things(t, "a")
-	var failing atomic.Bool
-	var answers atomic.Int64
-	front := before(t, server, func(w http.ResponseWriter, r *http.Request) bool {
-		if !isWatch(r) || !failing.Load() {
-			return false
-		}
-		answers.Add(1)
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprintln(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"rpc error: code = Unavailable desc = read tcp 10.0.0.1:2379: connection reset by peer","reason":"InternalError","code":500}}`)
-		return true
-	})
+	front, failing, answers := answerWatches(t, server, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"rpc error: code = Unavailable desc = read tcp 10.0.0.1:2379: connection reset by peer","reason":"InternalError","code":500}}`)
 	r := &recorder{}
 	source := run(t, front, r, nil)
 	r.expect(t, "u11/11/ADDED+s")
+	server.Write("b", false)
+	r.expect(t, "u11/11/ADDED+s", "u12/12/ADDED") // so the watch is open, and can be cut
 	failing.Store(true)
 	server.Cut(false)
 	deadline := time.Now().Add(20 * time.Second)

@@ -30,9 +30,9 @@ func newRefusals() *refusals {
 	return &refusals{subjects: map[string]int{}, changed: make(chan struct{})}
 }
 
-// report takes an error from nats.go's callback, and reports whether the connection is still of use. It is not if the server refused something
-// else than to publish to a subject that its line names: the subscription that acknowledgements come by, which nats.go makes once. Calls under
-// way learn that from the end of the connection. Nor is it once too many subjects were refused to keep more.
+// report takes an error from nats.go's callback, and returns whether the connection can go on. It cannot if the server refused the subscription by
+// which acknowledgements come, because nats.go subscribes only once. It also cannot if too many subjects were refused to keep more. The caller
+// then closes the connection, and the calls under way fail.
 func (r *refusals) report(err error) (useful bool) {
 	subject := ""
 	if errors.Is(err, nats.ErrPermissionViolation) {

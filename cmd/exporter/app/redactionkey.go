@@ -42,9 +42,9 @@ func FindRedactionKey(c config.Redaction, stateDir string) ([]byte, error) {
 	}
 }
 
-// redactionKey returns the first of these keys that there is: the configured one, the one that replicas share (or shared, before there was
-// one only), the one in the state directory, a new one. A key that is not configured is stored in the state directory. Without a state directory it lasts as long as the
-// process.
+// redactionKey returns the first of these keys that there is: the configured one, the one that is part of the state because replicas share or
+// shared it, the one in the state directory, a new one. A key that is not configured is stored in the state directory. Without a state directory
+// it lasts as long as the process.
 func redactionKey(c config.Redaction, stateDir string, replicas *checkpoint.Stamp) ([]byte, error) {
 	var shared []byte
 	if replicas != nil {
